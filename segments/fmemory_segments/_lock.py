@@ -1,0 +1,88 @@
+"""One lock for the threads of a process and for the processes of a machine, with bounded waits.
+
+`flock` belongs to an open file and not to a thread or a process, so it excludes other handles and
+other processes, and a mutex excludes the threads that share the handle. POSIX record locks are not
+used: they vanish when any descriptor of the file is closed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from fmemory_segments.errors import LogReason, StoreBusy
+from fmemory_segments.filesystem import FileSystem
+
+FIRST_PAUSE_S: Final = 0.000_02
+PAUSE_S_MAX: Final = 0.005
+PAUSE_GROWTH: Final = 1.5
+
+
+class FileLock:
+    """An advisory lock on an open file. Not re-entrant."""
+
+    def __init__(self, fs: FileSystem, fd: int, path: Path) -> None:
+        self._fs = fs
+        self._fd = fd
+        self._path = path
+        self._mutex = threading.Lock()
+
+    def acquire(self, timeout_s: float, *, shared: bool = False) -> None:
+        """Hold the lock when this returns.
+
+        Args:
+            timeout_s: Longest wait for threads and processes together; 0 = try once.
+            shared: Exclude exclusive holders only.
+
+        Raises:
+            StoreBusy: Somebody else held it all the time.
+        """
+        deadline = time.monotonic() + timeout_s
+        if not self._mutex.acquire(timeout=timeout_s):
+            raise self._busy(timeout_s)
+        try:
+            if not self._fs.try_lock(self._fd, shared=shared):
+                self._poll(deadline, timeout_s, shared=shared)
+        except BaseException:
+            self._mutex.release()
+            raise
+
+    def release(self) -> None:
+        """Let others have it."""
+        try:
+            self._fs.unlock(self._fd)
+        finally:
+            self._mutex.release()
+
+    @contextmanager
+    def held(self, timeout_s: float, *, shared: bool = False) -> Iterator[None]:
+        """Hold the lock for the length of a block."""
+        self.acquire(timeout_s, shared=shared)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _poll(self, deadline: float, timeout_s: float, *, shared: bool) -> None:
+        # A blocking flock cannot be bounded without signals, which belong to the main program.
+        pause = FIRST_PAUSE_S
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._busy(timeout_s)
+            time.sleep(min(pause, left))
+            if self._fs.try_lock(self._fd, shared=shared):
+                return
+            pause = min(pause * PAUSE_GROWTH, PAUSE_S_MAX)
+
+    def _busy(self, timeout_s: float) -> StoreBusy:
+        return StoreBusy(
+            f"lock: expected to have it within {timeout_s:g} s, but another handle or process "
+            f"holds it ({self._path}); nothing was written; try again, or find who holds it",
+            reason=LogReason.LOCK_TIMEOUT,
+            path=self._path,
+        )

@@ -1,0 +1,180 @@
+"""TIP: a witness of what was acknowledged, apart from the log itself.
+
+A log that was cut looks like a log that ended there. TIP is the second record: it names a seq that
+was on disk, and it is written after the fdatasync that put it there and never synced, so it may be
+behind but is never ahead. Losing it costs nothing; being shorter than it says is damage.
+
+Two slots in different sectors are written in turn. All writers do so under a lock on TIP itself,
+held for two system calls, and what it says only moves forward. docs/format.md owns the bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from fmemory_segments._lock import FileLock
+from fmemory_segments.filesystem import FileSystem
+
+FIELDS = struct.Struct("<6Q")
+CHECK = struct.Struct("<I12x")
+SLOT_BYTES: Final = 64
+SLOT_OFFSETS: Final = (0, 512)
+TIP_BYTES: Final = SLOT_OFFSETS[1] + SLOT_BYTES
+TIP_LOCK_TIMEOUT_S: Final = 1.0
+
+
+class Tip(msgspec.Struct, frozen=True, gc=False):
+    """What TIP says.
+
+    Attributes:
+        counter: Number of this value; the higher of two valid slots holds.
+        synced_seq: Every event up to it was on disk.
+        segment_base: Base seq of the segment that was active then.
+        synced_offset: End of that event's frame in that segment.
+        manifest_no: Newest manifest, 0 before the first compaction.
+        suspect_from: First seq that a failed fdatasync may have lost; 0 = none.
+    """
+
+    counter: int = 0
+    synced_seq: int = 0
+    segment_base: int = 0
+    synced_offset: int = 0
+    manifest_no: int = 0
+    suspect_from: int = 0
+
+
+def pack_slot(tip: Tip) -> bytes:
+    """The 64 bytes of a slot."""
+    body = FIELDS.pack(
+        tip.counter,
+        tip.synced_seq,
+        tip.segment_base,
+        tip.synced_offset,
+        tip.manifest_no,
+        tip.suspect_from,
+    )
+    return body + CHECK.pack(crc32c(body))
+
+
+def unpack_slot(data: bytes) -> Tip | None:
+    """The value of a slot; None if it was never written or its bytes are not whole.
+
+    >>> unpack_slot(pack_slot(Tip(counter=1, synced_seq=7))).synced_seq
+    7
+    >>> unpack_slot(bytes(64)) is None
+    True
+    """
+    if len(data) != SLOT_BYTES:
+        return None
+    body, check = data[: FIELDS.size], data[FIELDS.size :]
+    fields = FIELDS.unpack(body)
+    if fields[0] == 0 or check != CHECK.pack(crc32c(body)):
+        return None
+    return Tip(*fields)
+
+
+def parse_tip(data: bytes) -> Tip:
+    """The newer valid slot of a TIP file; a value that claims nothing if there is none."""
+    slots = (unpack_slot(data[at : at + SLOT_BYTES]) for at in SLOT_OFFSETS)
+    return max((slot for slot in slots if slot), key=lambda tip: tip.counter, default=Tip())
+
+
+def damaged_slots(data: bytes) -> list[int]:
+    """Offsets of slots that were written once and are not whole any more."""
+    return [
+        at
+        for at in SLOT_OFFSETS
+        if any(slot := data[at : at + SLOT_BYTES]) and unpack_slot(slot) is None
+    ]
+
+
+class TipFile:
+    """The TIP of an open log. Not thread-safe by itself: each method takes the lock it needs."""
+
+    def __init__(self, fs: FileSystem, fd: int, path: Path, *, write: bool) -> None:
+        self._fs = fs
+        self._fd = fd
+        self._lock = FileLock(fs, fd, path) if write else None
+        self._raw = b""
+        self._tip = Tip()
+
+    def read(self) -> Tip:
+        """What TIP says now. Cost: one pread; parsing only if the bytes changed."""
+        raw = self._fs.pread(self._fd, TIP_BYTES, 0)
+        if raw != self._raw:
+            self._tip = parse_tip(raw)
+            self._raw = raw
+        return self._tip
+
+    def advance(self, *, synced_seq: int, segment_base: int, synced_offset: int) -> Tip:
+        """Record that events up to `synced_seq` are on disk, unless TIP says so already.
+
+        While `suspect_from` is set nothing from there on counts as synced: the error may have been
+        reported to another descriptor than the one that synced well.
+        """
+
+        def forward(now: Tip) -> Tip | None:
+            if synced_seq <= now.synced_seq or 0 < now.suspect_from <= synced_seq:
+                return None
+            return Tip(
+                now.counter + 1,
+                synced_seq,
+                segment_base,
+                synced_offset,
+                now.manifest_no,
+                now.suspect_from,
+            )
+
+        return self._write(forward)
+
+    def suspect(self) -> Tip:
+        """Record that a sync failed: what TIP does not call synced may be lost."""
+
+        def mark(now: Tip) -> Tip | None:
+            if now.suspect_from:
+                return None
+            return msgspec.structs.replace(
+                now, counter=now.counter + 1, suspect_from=now.synced_seq + 1
+            )
+
+        return self._write(mark)
+
+    def settle(self, *, synced_seq: int, segment_base: int, synced_offset: int) -> Tip:
+        """Record that the suspect tail was written anew and synced. Under the lock of the log."""
+
+        def clear(now: Tip) -> Tip:
+            return Tip(
+                now.counter + 1,
+                max(now.synced_seq, synced_seq),
+                segment_base,
+                synced_offset,
+                now.manifest_no,
+            )
+
+        return self._write(clear)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        self._fs.close(self._fd)
+
+    def _write(self, change: Callable[[Tip], Tip | None]) -> Tip:
+        """Replace the older slot by what `change` makes of the present value, if it makes any."""
+        assert self._lock is not None, "TIP was opened for reading"
+        self._lock.acquire(TIP_LOCK_TIMEOUT_S)
+        try:
+            changed = change(now := self.read())
+            if changed is None:
+                return now
+            at = SLOT_OFFSETS[changed.counter % 2]
+            if self._fs.pwrite(self._fd, pack_slot(changed), at) != SLOT_BYTES:
+                raise OSError(errno.EIO, "short write of a TIP slot")
+        finally:
+            self._lock.release()
+        return changed
