@@ -50,8 +50,8 @@ class FrameDamage(Exception):  # noqa: N818 - names what was found, as LogCorrup
     """Bytes of a frame that are not what a writer of this format writes.
 
     Attributes:
-        part: What is wrong: "header", "meta", "data" or, where all CRCs are right, "content"; "row" for
-            one row of a payload.
+        part: What is wrong: "meta", "data", "row" (one row of a payload) or, where all CRCs are
+            right, "content".
     """
 
     def __init__(self, part: str, message: str) -> None:
