@@ -147,11 +147,13 @@ class SegmentIndex:
         Slots and frames are kept as they are given, events are copied.
         """
         index = cls(base_seq)
-        index._set_events(np.concatenate((events, [[0, 0, len(slots), 0, 0]]), dtype="<u4"))
+        behind = np.array([[0, 0, len(slots), 0, 0]], "<u4")
+        index._set_events(np.concatenate((events, behind)))
         index._set_slots(slots)
         index._frames = frames
         index.checked = np.zeros(len(frames), np.uint8)
-        index.event_count, index.slot_count, index.frame_count = map(len, (events, slots, frames))
+        index.event_count, index.slot_count = len(events), len(slots)
+        index.frame_count = len(frames)
         index.streams = list(streams)
         index.embedding_ids = list(embedding_ids)
         index._stream_numbers = {stream: number for number, stream in enumerate(streams)}
