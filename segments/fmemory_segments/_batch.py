@@ -61,6 +61,7 @@ from fmemory_segments.event import (
     Payload,
     Rows,
     StoredEvent,
+    UInt32Array,
 )
 
 FRAME_BYTES_TARGET = 4 * 1024 * 1024
@@ -164,11 +165,11 @@ def prepare(
     """
     needed = sum(_nonces_wanted(draft.payload) for draft in drafts)
     nonces = random(needed) if needed else b""
-    packer = _Packer()
+    packer = FramePacker()
     used = 0
     for draft in drafts:
         wanted = _nonces_wanted(draft.payload)
-        packer.add(draft, draft.payload, nonces[used : used + wanted], 0)
+        packer.add(draft, *place_payload(draft, draft.payload, nonces[used : used + wanted]), 0)
         used += wanted
     return packer.pack()
 
@@ -183,13 +184,13 @@ def prepare_stored(events: Sequence[StoredEvent]) -> PreparedBatch:
         ValueError: A payload contradicts itself, has no nonce, or times decrease.
         FrameTooLarge: An event does not fit a frame.
     """
-    packer = _Packer()
+    packer = FramePacker()
     start_ns = events[0].envelope.recorded_at_ns
     for event in events:
         if _nonces_wanted(event.payload):
             raise ValueError(f"event {event.envelope.seq}: expected a payload with nonces")
         after_ns = event.envelope.recorded_at_ns - start_ns
-        packer.add(event.envelope, event.payload, b"", after_ns)
+        packer.add(event.envelope, *place_payload(event.envelope, event.payload), after_ns)
     return packer.pack()
 
 
@@ -356,17 +357,16 @@ def pack_rows(rows: Rows, nonces: bytes) -> RowColumns:
     if count == 1:
         row_crcs = crc32c(matrix, crc32c(notes)).to_bytes(4, "little")
     else:
-        row_crcs = np.array(row_checksums(rows, matrix), "<u4").tobytes()
+        row_crcs = np.array(row_checksums(notes, rows.note_offsets, matrix), "<u4").tobytes()
     return RowColumns(crc32c(nonces), row_crcs, parts, pad8(used) + pad8(len(matrix)))
 
 
-def row_checksums(rows: Rows, matrix: memoryview) -> list[int]:
+def row_checksums(notes: bytes, note_offsets: UInt32Array, matrix: memoryview) -> list[int]:
     """`crc(note ‖ vector)` of each row."""
-    notes, offsets = rows.notes, rows.note_offsets.tolist()
-    of_notes = [crc32c(notes[start:end]) for start, end in pairwise(offsets)]
+    of_notes = [crc32c(notes[start:end]) for start, end in pairwise(note_offsets.tolist())]
     if not matrix:
         return of_notes
-    width = len(matrix) // len(rows)
+    width = len(matrix) // len(of_notes)
     of_rows = map(
         crc32c, (matrix[start : start + width] for start in range(0, len(matrix), width)), of_notes
     )
@@ -417,28 +417,43 @@ def check_rows(rows: Rows, keys: Sequence[str]) -> None:
         raise ValueError("rows: expected digests of the erased rows")
 
 
-class _Packer:
-    """Puts events into frames, opening a new one where the next event would not fit."""
+class FramePacker:
+    """Puts events into frames, opening a new one where the next event would not fit.
 
-    def __init__(self) -> None:
+    Args:
+        frame_bytes_target: A frame that would become larger is closed first.
+    """
+
+    def __init__(self, frame_bytes_target: int = FRAME_BYTES_TARGET) -> None:
+        self._target = frame_bytes_target
         self._frames: list[PreparedFrame] = []
         self._size_bytes = 0
         self._open(0)
 
-    def add(self, source: Draft | Envelope, payload: Payload, nonces: bytes, after_ns: int) -> None:
-        """Append one event; `nonces` are used where the payload has none."""
-        place, parts, data_bytes = _place(source, payload, nonces, self._data_bytes)
-        event, encoded = self._entry(source, place, after_ns)
-        taken = self._meta_bytes + self._data_bytes
+    def add(
+        self,
+        source: Draft | Envelope,
+        place: Place,
+        parts: list[Buffer],
+        data_bytes: int,
+        after_ns: int,
+    ) -> None:
+        """Append one event whose payload is these buffers.
+
+        Args:
+            place: As if the payload stood at the start of data.
+            data_bytes: Size of the buffers together, a multiple of 8.
+            after_ns: Recorded so long after the first event of all.
+        """
+        at = self._data_bytes
+        event, encoded = self._entry(source, place, at, after_ns)
         if self._events and (
-            taken + data_bytes + len(encoded) > FRAME_BYTES_TARGET
+            self._meta_bytes + at + data_bytes + len(encoded) > self._target
             or len(self._events) == FRAME_EVENTS_MAX
         ):
             self._close()
             self._open(after_ns)
-            if not isinstance(place, ErasedPlace | BlockRows):
-                place = msgspec.structs.replace(place, offset=0)
-            event, encoded = self._entry(source, place, after_ns)
+            event, encoded = self._entry(source, place, 0, after_ns)
         self._events.append(event)
         self._encoded.append(encoded)
         self._parts += parts
@@ -446,7 +461,12 @@ class _Packer:
         self._data_bytes += data_bytes
 
     def pack(self) -> PreparedBatch:
-        """The batch."""
+        """The batch.
+
+        Raises:
+            ValueError: No event was added.
+            FrameTooLarge: An event does not fit a frame.
+        """
         if not self._events:
             raise ValueError("batch: expected at least one event")
         self._close()
@@ -462,8 +482,10 @@ class _Packer:
         self._start_ns = after_ns
 
     def _entry(
-        self, source: Draft | Envelope, place: Place, after_ns: int
+        self, source: Draft | Envelope, place: Place, at: int, after_ns: int
     ) -> tuple[EventMeta, bytes]:
+        if at and isinstance(place, BlobPlace | RowsPlace):
+            place = msgspec.structs.replace(place, offset=at)
         event = EventMeta(
             source.stream,
             source.revision,
@@ -512,17 +534,21 @@ def _nonces_wanted(payload: Payload) -> int:
     return 0
 
 
-def _place(
-    source: Draft | Envelope, payload: Payload, nonces: bytes, offset: int
+def place_payload(
+    source: Draft | Envelope, payload: Payload, nonces: bytes = b""
 ) -> tuple[Place, list[Buffer], int]:
-    """The place of a payload that goes to this offset of data, its buffers, and their size."""
+    """The place of a payload at the start of data, its buffers, and their size.
+
+    Raises:
+        ValueError: The payload contradicts itself.
+    """
     if isinstance(payload, Blob):
         nonce, data = payload.nonce or nonces, payload.data
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"blob: expected a nonce of {NONCE_BYTES} bytes, got {len(nonce)}")
         size = NONCE_BYTES + len(data)
         whole = b"".join((nonce, data, ZEROS[: -size & 7]))
-        place = BlobPlace(offset, len(data), crc32c(data, crc32c(nonce)))
+        place = BlobPlace(0, len(data), crc32c(data, crc32c(nonce)))
         return place, [whole], len(whole)
     if isinstance(payload, Erased):
         if len(payload.digest) != DIGEST_BYTES:
@@ -532,7 +558,7 @@ def _place(
     columns = pack_rows(payload, payload.nonces or nonces)
     embedding_ids, numbers = code_embedding_ids(payload.embedding_ids, "<u2")
     rows_place = RowsPlace(
-        offset,
+        0,
         payload.vectors.shape[1],
         DTYPE_CODES[payload.vectors.dtype],
         columns.nonces_crc,
@@ -614,7 +640,7 @@ def _decode_rows(place: RowsPlace, count: int, region: memoryview) -> Rows:
         erased=erased,
         digests=unpack_digests(place.digests, erased),
     )
-    found = np.array(row_checksums(rows, matrix_bytes(vectors)), "<u4").tobytes()
+    found = np.array(row_checksums(rows.notes, offsets, matrix_bytes(vectors)), "<u4").tobytes()
     if found != place.row_crcs:
         wrong = np.frombuffer(found, "<u4") != np.frombuffer(place.row_crcs, "<u4")
         raise FrameDamage("row", f"payload: wrong checksum of row {int(np.argmax(wrong))}")
