@@ -1,0 +1,132 @@
+"""The contract: what every backend does, in three steps.
+
+`MemoryView` reads; views of the past are that. `MemoryBackend` also writes; a third party with a
+store of its own implements its 8 record and 10 session operations, all sync, and gets everything
+else: async twins, iterators, similarity search, memory files, session handles. `LogBackend` also
+keeps a log; `JournalBackend` is one, over any journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from fmemory.log import LogReads, LogWrites
+from fmemory.memory_file import Source, Target, dump_file, load_file
+from fmemory.records import RecordReads, RecordWrites
+from fmemory.session_handle import LogSession
+from fmemory.sessions import SessionListing, SessionReads, SessionWrites
+
+__all__ = ["LogBackend", "LogView", "MemoryBackend", "MemoryView"]
+
+
+class MemoryView(RecordReads, SessionReads):
+    """Everything that can be read."""
+
+    def dump(self, target: Target, namespace: Sequence[str] = ()) -> int:
+        """Write a namespace's records to a memory file; gives their number.
+
+        Args:
+            target: A path (gzip if it ends in `.gz`), or a text stream. A path is written as
+                `<name>.partial` and renamed when complete; a stream cannot be undone.
+            namespace: Exactly this one.
+
+        Raises:
+            ContractError: An argument breaks a rule.
+            MemoryFileError: The target cannot be written, or records changed meanwhile. A file
+                that was there before is as it was, and no partial one is left.
+            StorageError: The store failed; as above.
+
+        Cost: O(records), a page in memory.
+        """
+        return dump_file(self, target, namespace)
+
+    async def adump(self, target: Target, namespace: Sequence[str] = ()) -> int:
+        """As `dump`, without blocking the event loop."""
+        return await self._run(self.dump, target, namespace)
+
+
+class MemoryBackend(MemoryView, RecordWrites, SessionWrites):
+    """Everything that can be read and written; the abstract contract of all backends."""
+
+    def load(self, source: Source, namespace: Sequence[str] | None = None) -> int:
+        """Store all records of a memory file; gives their number.
+
+        The whole file is checked before anything is written. Vectors come back as float64, of
+        exactly the values that were dumped.
+
+        Args:
+            source: A path (gzip if it ends in `.gz`), or a text stream.
+            namespace: Put all records into this one; None = each into its own.
+
+        Raises:
+            ContractError: An argument breaks a rule.
+            MemoryFileError: The file breaks a rule, at `line`; or an id exists. The target is
+                unchanged.
+            StorageError: The store failed; what had been written was taken back as far as could
+                be, and the error's notes say so if not.
+
+        Cost: O(records) and the file read twice; ids in memory, and of a stream all its text.
+        """
+        return load_file(self, source, namespace)
+
+    async def aload(self, source: Source, namespace: Sequence[str] | None = None) -> int:
+        """As `load`, without blocking the event loop."""
+        return await self._run_write(self.load, source, namespace)
+
+    def close(self) -> None:
+        """Release what the backend holds; calls that have begun are finished. May be repeated.
+
+        Backends that hold files or connections extend this. Afterwards calls raise `ClosedStore`.
+        """
+        self._close_threads()
+
+    async def aclose(self) -> None:
+        """As `close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+class LogView(MemoryView, SessionListing):
+    """Everything as it was after one event; what `at()` gives."""
+
+    @property
+    @abstractmethod
+    def seq(self) -> int:
+        """The event it is the state after; 0 = before everything."""
+
+
+class LogBackend(MemoryBackend, LogReads, LogWrites):
+    """A backend that keeps a log."""
+
+    def session(self, session_id: str) -> LogSession:
+        """A handle of one session, known or not. Nothing is read or written by making it.
+
+        Raises:
+            ContractError: Not a non-empty str.
+        """
+        return LogSession(self, session_id)
