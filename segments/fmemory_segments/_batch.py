@@ -186,10 +186,14 @@ def prepare_stored(events: Sequence[StoredEvent]) -> PreparedBatch:
     """
     packer = FramePacker()
     start_ns = events[0].envelope.recorded_at_ns
+    before_ns = 0
     for event in events:
         if _nonces_wanted(event.payload):
             raise ValueError(f"event {event.envelope.seq}: expected a payload with nonces")
         after_ns = event.envelope.recorded_at_ns - start_ns
+        if after_ns < before_ns:
+            raise ValueError(f"event {event.envelope.seq}: expected times that never decrease")
+        before_ns = after_ns
         packer.add(event.envelope, *place_payload(event.envelope, event.payload), after_ns)
     return packer.pack()
 
