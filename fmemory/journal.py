@@ -46,6 +46,7 @@ __all__ = [
     "Head",
     "Journal",
     "JournalHealth",
+    "JournalSizes",
     "Payload",
     "Plan",
     "Reader",
@@ -103,6 +104,19 @@ class JournalHealth:
     state: Literal["ok", "full", "poisoned", "closed"]
     durable_seq: int
     notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSizes:
+    """What a journal occupies; None where that cannot be told.
+
+    Attributes:
+        stored_bytes: Bytes on disk.
+        segment_count: Files of events.
+    """
+
+    stored_bytes: int | None = None
+    segment_count: int | None = None
 
 
 class Reader(Protocol):
@@ -250,6 +264,10 @@ class Journal(Reader, Protocol):
 
     def usage(self) -> list[Usage]:
         """How many events and payload bytes each type of each stream holds."""
+        ...
+
+    def sizes(self) -> JournalSizes:
+        """What is occupied on disk."""
         ...
 
     def health(self) -> JournalHealth:

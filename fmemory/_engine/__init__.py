@@ -1,0 +1,1 @@
+"""The engine: one implementation of the contract over any journal."""

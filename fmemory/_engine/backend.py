@@ -1,0 +1,544 @@
+"""`JournalBackend`: the whole contract, written once, over any journal.
+
+Arguments are checked here, operations do the rest. A write goes: here → an operation
+(`*_operations.py`) → `Engine.write` (`core.py`) → the journal's `commit`. A read goes: `reads.py` →
+`State` (`state.py`) → the projection, then the journal's rows and payloads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import copy_context
+from datetime import datetime
+from typing import ParamSpec, Self, TypeVar
+
+from fmemory._engine import record_operations, session_operations
+from fmemory._engine.arguments import (
+    check_checkpoint,
+    check_feature_id,
+    check_keep,
+    check_own_stream,
+    check_passes,
+    check_progress,
+    emissions_of,
+    write_options,
+)
+from fmemory._engine.batch import JournalBatch
+from fmemory._engine.core import Engine
+from fmemory._engine.projection import Projection
+from fmemory._engine.reads import JournalReads
+from fmemory._engine.rows import encode_puts
+from fmemory._engine.session_operations import WriteOptions
+from fmemory._engine.state import State
+from fmemory._engine.work import Operation, Work
+from fmemory._model import check_int
+from fmemory._receipt import Receipt
+from fmemory.audit import Audit, current_audit, default_actor
+from fmemory.backend import LogBackend, LogView
+from fmemory.errors import ContractError, NotFound, Reason
+from fmemory.journal import Durability, Journal
+from fmemory.log import Batch
+from fmemory.log_models import NewEvent
+from fmemory.record_models import (
+    ClearRequest,
+    ClearResult,
+    DeleteRequest,
+    DeleteResult,
+    MetaResult,
+    MetaSetRequest,
+    PutRequest,
+    PutResult,
+    check_namespace,
+    check_put,
+)
+from fmemory.records import EMBEDDING_ID_KEY, check_request
+from fmemory.session_models import (
+    FeatureRecord,
+    Message,
+    ProgressEntry,
+    RunCheckpoint,
+    SessionManifest,
+    check_features,
+    check_session_id,
+)
+from fmemory.sessions import check_manifest, check_messages
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class JournalView(JournalReads, LogView):
+    """Everything as it was after one event. Reads only; keeps an index of what it was asked."""
+
+    def __init__(self, state: State, journal: Journal, durability: str, path: str | None) -> None:
+        self._state = state
+        self._journal = journal
+        self._durability = durability
+        self._path = path
+
+    @property
+    def seq(self) -> int:
+        """The event it is the state after; 0 = before everything."""
+        assert self._state.fixed is not None
+        return self._state.fixed
+
+    def at(self, moment: int | datetime) -> JournalView:
+        """A moment not after this one."""
+        seq = _moment(self._state, moment)
+        return _view(self._state, self._journal, seq, self._durability, self._path)
+
+
+class JournalBackend(JournalReads, LogBackend):
+    """The contract over a journal. Threads and coroutines may share one.
+
+    Args:
+        journal: Where events are stored; closed with the backend.
+        durability: The journal's policy.
+        path: Where the store is, for `health()`.
+    """
+
+    kind = "journal"
+
+    def __init__(
+        self, journal: Journal, *, durability: Durability = "os", path: str | None = None
+    ) -> None:
+        self._engine = Engine(journal, durability=durability)
+        self._journal = journal
+        self._durability = durability
+        self._path = path
+        self._state = State(
+            journal, self._engine.projection, self._engine.lock, self._engine.cursors
+        )
+        self._bound = Audit()
+        self._owner = self
+
+    @property
+    def journal(self) -> Journal:
+        """The journal underneath."""
+        return self._journal
+
+    # Records
+
+    def put(self, request: PutRequest) -> PutResult:
+        """Store new records."""
+        return self._engine.write(self._put(request))
+
+    def delete(self, request: DeleteRequest) -> DeleteResult:
+        """Delete records."""
+        return self._engine.write(self._delete(request))
+
+    def set_meta(self, request: MetaSetRequest) -> MetaResult:
+        """Set a meta value."""
+        return self._engine.write(self._set_meta(request))
+
+    def clear(self, request: ClearRequest) -> ClearResult:
+        """Delete all of a namespace."""
+        return self._engine.write(self._clear(request))
+
+    def ensure_embedding_id(self, embedding_id: str, namespace: Sequence[str] = ()) -> None:
+        """Say which model a namespace's vectors come from, once; checked under exclusion."""
+        labels = check_namespace(namespace, "namespace")
+        request = self.meta_set_request(key=EMBEDDING_ID_KEY, value=embedding_id, namespace=labels)
+        self._engine.write(
+            record_operations.set_meta_once(
+                labels, EMBEDDING_ID_KEY, request.value, self._options()
+            )
+        )
+
+    # Sessions
+
+    def initialize_session_if_missing(
+        self,
+        session_id: str,
+        manifest: SessionManifest,
+        feature_list: Sequence[FeatureRecord],
+        initial_progress_entry: ProgressEntry | None = None,
+        initial_checkpoint: RunCheckpoint | None = None,
+    ) -> bool:
+        """Create a session unless it has a manifest."""
+        return self._engine.write(
+            self._initialize(
+                session_id, manifest, feature_list, initial_progress_entry, initial_checkpoint
+            )
+        )
+
+    def save_manifest(
+        self,
+        session_id: str,
+        manifest: SessionManifest,
+        *,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Replace the manifest."""
+        return self._engine.write(
+            self._save_manifest(session_id, manifest, self._options(event_id, expected_revision))
+        )
+
+    def append_progress_entry(
+        self,
+        session_id: str,
+        entry: ProgressEntry,
+        *,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Append a progress entry."""
+        return self._engine.write(
+            self._append_progress(session_id, entry, self._options(event_id, expected_revision))
+        )
+
+    def replace_feature_list(
+        self,
+        session_id: str,
+        feature_list: Sequence[FeatureRecord],
+        *,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Replace the feature list."""
+        return self._engine.write(
+            self._replace_features(
+                session_id, feature_list, self._options(event_id, expected_revision)
+            )
+        )
+
+    def update_feature_pass(
+        self,
+        session_id: str,
+        feature_id: str,
+        passes: bool,
+        *,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Flip a feature."""
+        return self._engine.write(
+            self._update_feature(
+                session_id, feature_id, passes, self._options(event_id, expected_revision)
+            )
+        )
+
+    def record_run_checkpoint(
+        self,
+        session_id: str,
+        checkpoint: RunCheckpoint,
+        *,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Append a checkpoint."""
+        return self._engine.write(
+            self._record_checkpoint(
+                session_id, checkpoint, self._options(event_id, expected_revision)
+            )
+        )
+
+    def append_transcript_messages(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Append messages."""
+        return self._engine.write(
+            self._append_messages(session_id, messages, self._options(event_id, expected_revision))
+        )
+
+    def truncate_transcript(
+        self,
+        session_id: str,
+        *,
+        keep: int,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Keep the first messages."""
+        return self._engine.write(
+            self._truncate(session_id, keep, self._options(event_id, expected_revision))
+        )
+
+    def delete_session(
+        self,
+        session_id: str,
+        *,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Delete a session."""
+        return self._engine.write(
+            self._delete_session(session_id, self._options(event_id, expected_revision))
+        )
+
+    def fork_session(
+        self,
+        source: str,
+        target: str,
+        *,
+        at: int | datetime | None = None,
+        event_id: str | None = None,
+    ) -> Receipt:
+        """Begin a session as a copy of another."""
+        if check_session_id(source, "source") == check_session_id(target, "target"):
+            raise ContractError(
+                f"expected another id than the source's, got {target!r}",
+                where="target",
+                reason=Reason.BAD_VALUE,
+            )
+        moment = None if at is None else _moment(self._state, at)
+
+        def seq(work: Work) -> int | None:
+            del work
+            return moment
+
+        return self._engine.write(
+            session_operations.fork_session(source, target, seq, self._options(event_id))
+        )
+
+    # The log
+
+    def append(
+        self,
+        stream: Sequence[str],
+        events: Sequence[NewEvent],
+        *,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Append callers' events."""
+        return self._engine.write(self._append(stream, events, expected_revision))
+
+    def delete_stream(
+        self,
+        stream: Sequence[str],
+        *,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> Receipt:
+        """Delete a caller's stream."""
+        labels = check_own_stream(stream, sessions=False)
+        return self._engine.write(
+            record_operations.delete_stream(labels, self._options(event_id, expected_revision))
+        )
+
+    @contextmanager
+    def batch(self) -> Iterator[Batch]:
+        """Write the operations of a block together."""
+        batch = JournalBatch(self)
+        try:
+            yield batch
+        except BaseException:
+            batch.end()
+            raise
+        self._write_batch(batch)
+
+    @asynccontextmanager
+    async def abatch(self) -> AsyncIterator[Batch]:
+        """Write the operations of a block together, without blocking the event loop."""
+        batch = JournalBatch(self)
+        try:
+            yield batch
+        except BaseException:
+            batch.end()
+            raise
+        await self._run_write(self._write_batch, batch)
+
+    def at(self, moment: int | datetime) -> JournalView:
+        """Everything as it was."""
+        seq = _moment(self._state, moment)
+        return _view(self._state, self._journal, seq, self._durability, self._path)
+
+    def sync(self) -> int:
+        """Make everything durable."""
+        return self._journal.sync()
+
+    def bind(
+        self, *, actor: str | None = None, run_id: str | None = None, reason: str | None = None
+    ) -> Self:
+        """The same backend with audit values of its own."""
+        bound = copy.copy(self)
+        bound._bound = Audit(actor, run_id, reason).over(self._bound)
+        return bound
+
+    # Handle
+
+    def close(self) -> None:
+        """Finish asynchronous calls and close the journal."""
+        if self._owner is not self:
+            return
+        self._engine.async_writer.close()
+        self._close_threads()
+        self._journal.close()
+
+    # Private: async calls
+
+    async def _run_write(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work = functools.partial(copy_context().run, call, *args, **kwargs)
+        return await asyncio.wrap_future(self._engine.async_writer.submit(work))
+
+    def _threads(self) -> ThreadPoolExecutor:
+        # Bound views use the threads of the backend they came from.
+        return super()._threads() if self._owner is self else self._owner._threads()
+
+    # Private: operations of checked arguments, for single writes and batches alike
+
+    def _options(
+        self, event_id: str | None = None, expected_revision: int | None = None
+    ) -> WriteOptions:
+        audit = self._bound.over(current_audit())
+        if audit.actor is None:
+            audit = Audit(actor=default_actor()).over(audit)
+        return write_options(audit, event_id, expected_revision)
+
+    def _put(self, request: PutRequest) -> Operation[PutResult]:
+        records = check_put(check_request(request, self.put_request))
+        options = self._options(request.event_id, request.expected_revision)
+        return record_operations.put(encode_puts(records), options)
+
+    def _delete(self, request: DeleteRequest) -> Operation[DeleteResult]:
+        check_request(request, self.delete_request)
+        return record_operations.delete(
+            request.namespace,
+            tuple(dict.fromkeys(request.ids)),
+            self._options(request.event_id, request.expected_revision),
+        )
+
+    def _set_meta(self, request: MetaSetRequest) -> Operation[MetaResult]:
+        check_request(request, self.meta_set_request)
+        return record_operations.set_meta(
+            request.namespace,
+            request.key,
+            request.value,
+            self._options(request.event_id, request.expected_revision),
+        )
+
+    def _clear(self, request: ClearRequest) -> Operation[ClearResult]:
+        check_request(request, self.clear_request)
+        return record_operations.clear(
+            request.namespace, self._options(request.event_id, request.expected_revision)
+        )
+
+    def _initialize(
+        self,
+        session_id: str,
+        manifest: SessionManifest,
+        features: Sequence[FeatureRecord],
+        progress: ProgressEntry | None,
+        checkpoint: RunCheckpoint | None,
+    ) -> Operation[bool]:
+        return session_operations.initialize(
+            check_session_id(session_id),
+            check_manifest(session_id, manifest),
+            check_features(features),
+            None if progress is None else check_progress(progress, "initial_progress_entry"),
+            None if checkpoint is None else check_checkpoint(checkpoint, "initial_checkpoint"),
+            self._options(),
+        )
+
+    def _save_manifest(
+        self, session_id: str, manifest: SessionManifest, options: WriteOptions
+    ) -> Operation[Receipt]:
+        check_session_id(session_id)
+        checked = check_manifest(session_id, manifest)
+        return session_operations.save_manifest(session_id, checked, options)
+
+    def _append_progress(
+        self, session_id: str, entry: ProgressEntry, options: WriteOptions
+    ) -> Operation[Receipt]:
+        return session_operations.append_progress(
+            check_session_id(session_id), check_progress(entry, "entry"), options
+        )
+
+    def _replace_features(
+        self, session_id: str, features: Sequence[FeatureRecord], options: WriteOptions
+    ) -> Operation[Receipt]:
+        return session_operations.replace_features(
+            check_session_id(session_id), check_features(features), options
+        )
+
+    def _update_feature(
+        self, session_id: str, feature_id: str, passes: bool, options: WriteOptions
+    ) -> Operation[Receipt]:
+        return session_operations.update_feature(
+            check_session_id(session_id),
+            check_feature_id(feature_id),
+            check_passes(passes),
+            options,
+        )
+
+    def _record_checkpoint(
+        self, session_id: str, checkpoint: RunCheckpoint, options: WriteOptions
+    ) -> Operation[Receipt]:
+        return session_operations.record_checkpoint(
+            check_session_id(session_id), check_checkpoint(checkpoint, "checkpoint"), options
+        )
+
+    def _append_messages(
+        self, session_id: str, messages: Sequence[Message], options: WriteOptions
+    ) -> Operation[Receipt]:
+        return session_operations.append_messages(
+            check_session_id(session_id), check_messages(messages), options
+        )
+
+    def _truncate(self, session_id: str, keep: int, options: WriteOptions) -> Operation[Receipt]:
+        check_session_id(session_id)
+        return session_operations.truncate_transcript(session_id, check_keep(keep), options)
+
+    def _delete_session(self, session_id: str, options: WriteOptions) -> Operation[Receipt]:
+        return session_operations.delete_session(check_session_id(session_id), options)
+
+    def _append(
+        self, stream: Sequence[str], events: Sequence[NewEvent], expected_revision: int | None
+    ) -> Operation[Receipt]:
+        labels = check_own_stream(stream, sessions=True)
+        options = self._options(expected_revision=expected_revision)
+        return record_operations.append(labels, emissions_of(events), options)
+
+    def _write_batch(self, batch: JournalBatch) -> None:
+        operations = batch.end()
+        if not operations:
+            return
+        batch.receipt = self._engine.write_all(operations)
+
+
+def _moment(state: State, moment: int | datetime) -> int:
+    """The seq of a moment.
+
+    Raises:
+        ContractError: Neither a seq nor an aware time.
+        NotFound: The seq is not written yet.
+    """
+    if isinstance(moment, datetime):
+        return state.seq_at(moment, "moment")
+    try:
+        seq = check_int(moment)
+    except ContractError as error:
+        raise error.within("moment") from None
+    newest = state.upto()
+    if seq < 0:
+        raise ContractError(
+            f"expected 0 (before everything) to {newest}, got {seq}",
+            where="moment",
+            reason=Reason.OUT_OF_RANGE,
+        )
+    if seq > newest:
+        raise NotFound(
+            f"moment: expected a seq from 0 to {newest}, got {seq}, which is not written yet",
+            reason=Reason.EVENT_NOT_FOUND,
+            key=str(seq),
+        )
+    return seq
+
+
+def _view(
+    state: State, journal: Journal, seq: int, durability: str, path: str | None
+) -> JournalView:
+    past = State(journal, Projection(by_stream=True), threading.RLock(), state.cursors, seq)
+    return JournalView(past, journal, durability, path)

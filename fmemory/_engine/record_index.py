@@ -1,0 +1,312 @@
+"""The index of one namespace: which records live, in which order, and where they lie.
+
+Rows are numbered in write order. Per row there are numpy columns (timestamp, loc, alive) and the
+id; a dict finds the row of a live id. The order by (timestamp, write order) is one sorted immutable
+numpy run plus a sorted list for what came since; writes only mark rows as not yet ordered, the
+first ordered read afterwards settles them. No note and no vector is held here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sortedcontainers import SortedList
+
+from fmemory_segments.event import Float64Array, UInt64Array
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+RowArray = npt.NDArray[np.int64]
+
+_FRESH_ROWS_MIN = 1024
+_EMPTY_ROWS: RowArray = np.empty(0, np.int64)
+
+
+class Column(Generic[Scalar]):
+    """A numpy array that grows at its end; a view taken before stays valid and keeps its values."""
+
+    __slots__ = ("_array", "size")
+
+    def __init__(self, dtype: type[Scalar]) -> None:
+        self._array: npt.NDArray[Scalar] = np.empty(0, dtype)
+        self.size = 0
+
+    @property
+    def view(self) -> npt.NDArray[Scalar]:
+        """The values so far, without a copy."""
+        return self._array[: self.size]
+
+    def extend(self, values: npt.NDArray[Scalar] | Scalar, count: int) -> None:
+        """Append `count` values: an array of them, or one value for all."""
+        size = self.size
+        if size + count > len(self._array):
+            # A bulk load gets what it needs; growth by single rows is amortised by a quarter.
+            grown = np.empty(max(size + count, size + (size >> 2) + 16), self._array.dtype)
+            grown[:size] = self._array[:size]
+            self._array = grown
+        self._array[size : size + count] = values
+        self.size = size + count
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedRows:
+    """A page of places in scan order.
+
+    Attributes:
+        rows: int64, shape (n,): row numbers of the index it came from.
+        locs: uint64, shape (n,).
+        timestamps: float64, shape (n,).
+        more: Whether live records follow within the range asked for.
+    """
+
+    rows: RowArray
+    locs: UInt64Array
+    timestamps: Float64Array
+    more: bool
+
+
+class RecordIndex:
+    """Folded state of one records stream.
+
+    >>> index = RecordIndex()
+    >>> index.put(["a", "b"], np.array([2.0, 1.0]), np.array([65536, 65537], np.uint64))
+    >>> [index.ids[row] for row in index.page(None, None, None, 10).rows]
+    ['b', 'a']
+    """
+
+    __slots__ = (
+        "_alive",
+        "_fresh",
+        "_locs",
+        "_ordered_rows",
+        "_run",
+        "_run_holes",
+        "_timestamps",
+        "ids",
+        "row_of",
+    )
+
+    def __init__(self) -> None:
+        self.row_of: dict[str, int] = {}
+        self.ids: list[str] = []
+        self._timestamps: Column[np.float64] = Column(np.float64)
+        self._locs: Column[np.uint64] = Column(np.uint64)
+        self._alive: Column[np.bool_] = Column(np.bool_)
+        self._run: Column[np.int32] = Column(np.int32)
+        self._run_holes = 0
+        self._fresh: SortedList[tuple[float, int]] = SortedList()
+        self._ordered_rows = 0
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    # Writing
+
+    def put(self, ids: Sequence[str], timestamps: Float64Array, locs: UInt64Array) -> None:
+        """Add live rows, whose locs are larger than any before. Cost: O(rows), no ordering."""
+        first, count = len(self.ids), len(ids)
+        self.ids.extend(ids)
+        if count == 1:
+            self.row_of[ids[0]] = first
+        else:
+            self.row_of.update(zip(ids, range(first, first + count), strict=True))
+        self._timestamps.extend(timestamps, count)
+        self._locs.extend(locs, count)
+        self._alive.extend(np.True_, count)
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Make holes of these rows; unknown ids are passed over."""
+        for record_id in ids:
+            row = self.row_of.pop(record_id, None)
+            if row is None:
+                continue
+            self._alive.view[row] = False
+            if row < self._ordered_rows:
+                key = (float(self._timestamps.view[row]), row)
+                if key in self._fresh:
+                    self._fresh.remove(key)
+                else:
+                    self._run_holes += 1
+        if self._run_holes > max(_FRESH_ROWS_MIN, self._run.size >> 1):
+            self._rebuild_run()
+
+    # Reading by id
+
+    def locs_of(self, rows: Sequence[int] | RowArray) -> UInt64Array:
+        """uint64, shape (n,): the places of these rows."""
+        return self._locs.view[rows] if len(rows) else np.empty(0, np.uint64)
+
+    # Reading in order
+
+    def count(self, start: float | None, end: float | None) -> int:
+        """Live records with start <= timestamp < end. Cost: O(log n), O(range) with holes in it."""
+        if start is None and end is None:
+            return len(self.row_of)
+        self._settle()
+        low, high = self._run_range(start, end)
+        total = high - low
+        if self._run_holes:
+            total = int(np.count_nonzero(self._alive.view[self._run.view[low:high]]))
+        if self._fresh:
+            fresh_low = 0 if start is None else self._fresh.bisect_left((start, -1))
+            fresh_high = len(self._fresh) if end is None else self._fresh.bisect_left((end, -1))
+            total += max(0, fresh_high - fresh_low)
+        return total
+
+    def page(
+        self,
+        start: float | None,
+        end: float | None,
+        after: tuple[float, int] | None,
+        limit: int,
+    ) -> OrderedRows:
+        """Up to `limit` live rows in scan order.
+
+        Args:
+            start: Smallest timestamp; None = no bound.
+            end: First timestamp that is too large; None = no bound.
+            after: (timestamp, loc) of the last record of the page before.
+            limit: At least 1.
+
+        Cost: O(log n + limit).
+        """
+        self._settle()
+        low, high = self._run_range(start, end)
+        lower = None if start is None else (start, -1)
+        if after is not None:
+            timestamp, loc = after
+            # Rows are numbered in loc order, so the rows up to this loc are a prefix.
+            row = int(np.searchsorted(self._locs.view, np.uint64(loc), side="right"))
+            resume = (timestamp, row)
+            low = max(low, self._run_position(resume))
+            lower = resume if lower is None else max(lower, resume)
+        rows, run_more = self._run_rows(low, high, limit)
+        if self._fresh:
+            return self._merged_page(rows, run_more, lower, end, limit)
+        return self._ordered(rows, run_more)
+
+    def select(self, start: float | None, end: float | None) -> RowArray:
+        """All live rows of a range in scan order: int64, shape (n,)."""
+        self._settle(merge=True)
+        low, high = self._run_range(start, end)
+        rows = self._run.view[low:high].astype(np.int64)
+        return rows[self._alive.view[rows]] if self._run_holes else rows
+
+    def timestamps_of(self, rows: Sequence[int] | RowArray) -> Float64Array:
+        """float64, shape (n,)."""
+        return self._timestamps.view[rows]
+
+    # Private
+
+    def _run_key(self, row: np.int32) -> tuple[float, int]:
+        return (float(self._timestamps.view[row]), int(row))
+
+    def _run_position(self, key: tuple[float, int]) -> int:
+        return bisect_left(self._run.view, key, key=self._run_key)  # type: ignore[call-overload, no-any-return]
+
+    def _run_range(self, start: float | None, end: float | None) -> tuple[int, int]:
+        low = 0 if start is None else self._run_position((start, -1))
+        high = self._run.size if end is None else self._run_position((end, -1))
+        return low, max(low, high)
+
+    def _run_rows(self, low: int, high: int, limit: int) -> tuple[RowArray, bool]:
+        run = self._run.view
+        if not self._run_holes:
+            stop = min(high, low + limit)
+            return run[low:stop].astype(np.int64), stop < high
+        alive = self._alive.view
+        parts: list[RowArray] = []
+        missing = limit + 1
+        step = missing
+        while missing > 0 and low < high:
+            chunk = run[low : min(high, low + step)]
+            part = chunk[alive[chunk]][:missing].astype(np.int64)
+            parts.append(part)
+            missing -= len(part)
+            low += step
+            step *= 2
+        rows = np.concatenate(parts) if parts else _EMPTY_ROWS
+        return rows[:limit], len(rows) > limit
+
+    def _merged_page(
+        self,
+        run_rows: RowArray,
+        run_more: bool,
+        lower: tuple[float, int] | None,
+        end: float | None,
+        limit: int,
+    ) -> OrderedRows:
+        upper = None if end is None else (end, -1)
+        fresh: list[tuple[float, int]] = []
+        if lower is None or upper is None or lower < upper:
+            for key in self._fresh.irange(lower, upper, (True, False)):
+                fresh.append(key)
+                if len(fresh) > limit:
+                    break
+        if not fresh:
+            return self._ordered(run_rows, run_more)
+        rows = np.concatenate([run_rows, np.array([row for _, row in fresh], np.int64)])
+        rows = rows[np.lexsort((rows, self._timestamps.view[rows]))]
+        return self._ordered(rows[:limit], run_more or len(rows) > limit)
+
+    def _ordered(self, rows: RowArray, more: bool) -> OrderedRows:
+        return OrderedRows(rows, self._locs.view[rows], self._timestamps.view[rows], more)
+
+    def _settle(self, *, merge: bool = False) -> None:
+        """Bring rows written since into the order."""
+        size = self._timestamps.size
+        first = self._ordered_rows
+        if first == size:
+            if merge and self._fresh:
+                self._rebuild_run()
+            return
+        if not self._fresh and self._continues_run(first):
+            rows = np.arange(first, size, dtype=np.int32)
+            self._run.extend(rows, size - first)
+            self._run_holes += (size - first) - int(np.count_nonzero(self._alive.view[first:]))
+            self._ordered_rows = size
+            return
+        waiting = len(self._fresh) + size - first
+        if merge or waiting > max(_FRESH_ROWS_MIN, self._run.size >> 3):
+            self._rebuild_run()
+            return
+        alive, timestamps = self._alive.view, self._timestamps.view
+        self._fresh.update(
+            (float(timestamps[row]), row) for row in range(first, size) if alive[row]
+        )
+        self._ordered_rows = size
+
+    def _continues_run(self, first: int) -> bool:
+        timestamps = self._timestamps.view[first:]
+        if self._run.size and timestamps[0] < self._timestamps.view[self._run.view[-1]]:
+            return False
+        return len(timestamps) == 1 or bool(np.all(timestamps[1:] >= timestamps[:-1]))
+
+    def _rebuild_run(self) -> None:
+        alive = np.nonzero(self._alive.view)[0]
+        order = np.argsort(self._timestamps.view[alive], kind="stable")
+        run: Column[np.int32] = Column(np.int32)
+        run.extend(alive[order].astype(np.int32), len(order))
+        self._run, self._run_holes = run, 0
+        self._fresh.clear()
+        self._ordered_rows = self._timestamps.size
+
+    def check(self) -> None:
+        """Assert every invariant of the index; for tests. Cost: O(n log n)."""
+        self._settle()
+        alive = self._alive.view
+        assert len(self.ids) == len(alive) == self._locs.size == self._timestamps.size
+        assert set(self.row_of.values()) == set(np.nonzero(alive)[0].tolist())
+        assert all(self.ids[row] == record_id for record_id, row in self.row_of.items())
+        run = self._run.view
+        assert self._run_holes == len(run) - int(np.count_nonzero(alive[run]))
+        keys = [self._run_key(row) for row in run]
+        assert keys == sorted(keys)
+        live = [int(row) for row in run if alive[row]] + [row for _, row in self._fresh]
+        assert sorted(live) == sorted(self.row_of.values())
+        locs = self._locs.view
+        assert bool(np.all(locs[1:] > locs[:-1])) if len(locs) > 1 else True

@@ -1,0 +1,235 @@
+"""Writes to records and meta values, as operations: they check the contract and emit events.
+
+Arguments are checked; encoding is done before an operation runs, outside of every lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fmemory._engine import stored
+from fmemory._engine.rows import NamespacePut
+from fmemory._engine.session_operations import WriteOptions, the_receipt
+from fmemory._engine.types import EventType, meta_stream, records_stream
+from fmemory._engine.work import Emission, Operation, Work, reused_id
+from fmemory._json_values import JsonValue
+from fmemory.errors import ContractError, DuplicateRecord, Reason
+from fmemory.log_models import Receipt
+from fmemory.record_models import ClearResult, DeleteResult, MetaResult, PutResult
+from fmemory_segments import Blob, Stream
+from fmemory_segments.event import EVENT_BYTES_MAX, ROWS_MAX
+
+_NOTHING = Blob(b"")
+_DELETE_KEYS_MAX = ROWS_MAX
+
+
+def put(puts: Sequence[NamespacePut], options: WriteOptions) -> Operation[PutResult]:
+    """Put records of any number of namespaces, all or nothing.
+
+    Raises:
+        DuplicateRecord: An id is already taken.
+        Conflict: Another revision than expected, or the event id stands for another put.
+    """
+    written = sum(len(one.ids) for one in puts)
+
+    def operation(work: Work) -> Callable[[Receipt], PutResult]:
+        if _put_before(work, puts, options.event_id):
+            return lambda receipt: PutResult(written=written, receipt=receipt)
+        for one in puts:
+            stream = records_stream(one.namespace)
+            work.expect(stream, options.expected_revision)
+            taken = work.live_ids(one.namespace, one.ids)
+            if taken:
+                raise DuplicateRecord(tuple(taken), one.namespace)
+        for one in puts:
+            work.emit(
+                records_stream(one.namespace),
+                one.emissions,
+                audit=options.audit,
+                event_id=options.event_id,
+            )
+        return lambda receipt: PutResult(written=written, receipt=receipt)
+
+    return operation
+
+
+def _put_before(work: Work, puts: Sequence[NamespacePut], event_id: str | None) -> bool:
+    if event_id is None:
+        return False
+    known = [work.known(records_stream(one.namespace), event_id, one.emissions) for one in puts]
+    if any(known) and not all(known):
+        new = puts[known.index(False)]
+        where = "an earlier put to fewer namespaces"
+        raise reused_id(records_stream(new.namespace), event_id, where)
+    return bool(known) and all(known)
+
+
+def delete(
+    namespace: tuple[str, ...], ids: Sequence[str], options: WriteOptions
+) -> Operation[DeleteResult]:
+    """Delete records; unknown ids are reported. `ids` without repeats."""
+    stream = records_stream(namespace)
+
+    def operation(work: Work) -> Callable[[Receipt], DeleteResult]:
+        repeated = _deleted_before(work, stream, ids, options.event_id)
+        if repeated is not None:
+            return repeated
+        work.expect(stream, options.expected_revision)
+        found = work.live_ids(namespace, ids)
+        known = set(found)
+        missing = tuple([record_id for record_id in ids if record_id not in known])
+        emissions = [
+            Emission(EventType.RECORDS_DELETED, _NOTHING, tuple(found[at : at + _DELETE_KEYS_MAX]))
+            for at in range(0, len(found), _DELETE_KEYS_MAX)
+        ]
+        if emissions:
+            work.emit(stream, emissions, audit=options.audit, event_id=options.event_id)
+        return lambda receipt: DeleteResult(deleted=len(found), missing=missing, receipt=receipt)
+
+    return operation
+
+
+def _deleted_before(
+    work: Work, stream: Stream, ids: Sequence[str], event_id: str | None
+) -> Callable[[Receipt], DeleteResult] | None:
+    """The answer to a delete that already happened: what it deleted then is what it says now."""
+    if event_id is None or (first := work.txn.find(stream, event_id)) is None:
+        return None
+    (event,) = work.txn.envelopes(first - 1, first)
+    if event.type != EventType.RECORDS_DELETED or not set(event.keys) <= set(ids):
+        raise reused_id(stream, event_id, f"event {first}")
+    work.known(stream, event_id, None)
+    gone = set(event.keys)
+    missing = tuple([record_id for record_id in ids if record_id not in gone])
+    return lambda receipt: DeleteResult(deleted=len(gone), missing=missing, receipt=receipt)
+
+
+def clear(namespace: tuple[str, ...], options: WriteOptions) -> Operation[ClearResult]:
+    """Delete all records and meta values of one namespace."""
+    records, meta = records_stream(namespace), meta_stream(namespace)
+
+    def operation(work: Work) -> Callable[[Receipt], ClearResult]:
+        if options.event_id is not None:
+            first = work.txn.find(records, options.event_id)
+            if first is not None:
+                (event,) = work.txn.envelopes(first - 1, first)
+                emission = Emission(EventType.RECORDS_CLEARED, _NOTHING, count=event.count)
+                work.known(records, options.event_id, [emission])
+                return lambda receipt: ClearResult(deleted=event.count, receipt=receipt)
+        work.expect(records, options.expected_revision)
+        deleted = work.record_count(namespace)
+        has_meta = bool(work.meta(namespace).set_seq)
+        if has_meta:
+            cleared = Emission(EventType.META_CLEARED, _NOTHING)
+            work.emit(meta, [cleared], audit=options.audit)
+        if deleted or has_meta:
+            # Both streams are told, so that each folds without the other; the records' event is
+            # last and carries the id.
+            emission = Emission(EventType.RECORDS_CLEARED, _NOTHING, count=deleted)
+            work.emit(records, [emission], audit=options.audit, event_id=options.event_id)
+        return lambda receipt: ClearResult(deleted=deleted, receipt=receipt)
+
+    return operation
+
+
+def set_meta(
+    namespace: tuple[str, ...], key: str, value: JsonValue, options: WriteOptions
+) -> Operation[MetaResult]:
+    """Set one meta value, if it is another one."""
+    stream = meta_stream(namespace)
+    data = encode_value(value, "value")
+    emission = Emission(EventType.META_SET, Blob(data), (key,), 1)
+
+    def operation(work: Work) -> Callable[[Receipt], MetaResult]:
+        if not work.known(stream, options.event_id, [emission]):
+            work.expect(stream, options.expected_revision)
+            seq = work.meta(namespace).set_seq.get(key)
+            if seq is None or work.blobs([seq])[0] != data:
+                work.emit(stream, [emission], audit=options.audit, event_id=options.event_id)
+        return lambda receipt: MetaResult(value=value, receipt=receipt)
+
+    return operation
+
+
+def set_meta_once(
+    namespace: tuple[str, ...], key: str, value: JsonValue, options: WriteOptions
+) -> Operation[None]:
+    """Set a meta value that never changes afterwards.
+
+    Raises:
+        ContractError: Another value is set.
+    """
+    stream = meta_stream(namespace)
+    data = encode_value(value, key)
+    emission = Emission(EventType.META_SET, Blob(data), (key,), 1)
+
+    def operation(work: Work) -> Callable[[Receipt], None]:
+        seq = work.meta(namespace).set_seq.get(key)
+        if seq is None:
+            work.emit(stream, [emission], audit=options.audit)
+        elif (before := work.blobs([seq])[0]) != data:
+            raise ContractError(
+                f"expected {stored.value_decoder.decode(before)!r}, which namespace {namespace!r}"
+                f" has, got {value!r}; use another namespace, or embed its notes again",
+                where=key,
+                reason=Reason.MISMATCH,
+            )
+        return lambda _: None
+
+    return operation
+
+
+def append(
+    stream: Stream, emissions: Sequence[Emission], options: WriteOptions
+) -> Operation[Receipt]:
+    """Append callers' own events; those that carry an event id are written once."""
+
+    def operation(work: Work) -> Callable[[Receipt], Receipt]:
+        for number, emission in enumerate(emissions):
+            if work.known(stream, emission.event_id, emissions, number):
+                return the_receipt
+        work.expect(stream, options.expected_revision)
+        if emissions:
+            work.emit(stream, emissions, audit=options.audit)
+        return the_receipt
+
+    return operation
+
+
+def delete_stream(stream: Stream, options: WriteOptions) -> Operation[Receipt]:
+    """End a caller's own stream, if it has events since it last ended."""
+    emission = Emission(EventType.STREAM_DELETED, _NOTHING)
+
+    def operation(work: Work) -> Callable[[Receipt], Receipt]:
+        if work.known(stream, options.event_id, [emission]):
+            return the_receipt
+        work.expect(stream, options.expected_revision)
+        if work.revision(stream) and not _ended(work, stream):
+            work.emit(stream, [emission], audit=options.audit, event_id=options.event_id)
+        return the_receipt
+
+    return operation
+
+
+def _ended(work: Work, stream: Stream) -> bool:
+    if any(draft.stream == stream for draft in work.drafts):
+        return False
+    newest = work.txn.envelopes(0, work.txn.head_seq, stream=stream, backwards=True, limit=1)
+    return any(event.type == EventType.STREAM_DELETED for event in newest)
+
+
+def encode_value(value: JsonValue | bytes, where: str) -> bytes:
+    """A checked value as it is stored.
+
+    Raises:
+        ContractError: It is larger than an event may be.
+    """
+    data = stored.encode(value)
+    if len(data) > EVENT_BYTES_MAX:
+        raise ContractError(
+            f"expected at most {EVENT_BYTES_MAX} bytes, got {len(data)}; nothing was written; keep"
+            " large files elsewhere and store a reference",
+            where=where,
+            reason=Reason.TOO_LARGE,
+        )
+    return data

@@ -1,0 +1,147 @@
+"""Records to rows and back: the one place that knows what a note body is.
+
+A note body is the msgpack of id, text and metadata back to back, so that the bodies of a page are
+one msgpack array and one call of the decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+
+import msgspec
+import numpy as np
+
+from fmemory._engine.types import EventType
+from fmemory._engine.work import Emission
+from fmemory.errors import ContractError, Reason
+from fmemory.record_models import MemoryRecord, Note
+from fmemory_segments import RowPage, Rows
+from fmemory_segments.event import EVENT_BYTES_MAX, ROWS_MAX, Float64Array, VectorArray
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list).decode
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePut:
+    """The events that put some records of one namespace, in write order."""
+
+    namespace: tuple[str, ...]
+    ids: tuple[str, ...]
+    emissions: tuple[Emission, ...]
+
+
+def encode_puts(records: Sequence[MemoryRecord], where: str = "records") -> list[NamespacePut]:
+    """Events for checked records: one a namespace, more where dtype, dim or size change.
+
+    Raises:
+        ContractError: One record alone is larger than an event may be.
+
+    Cost: about 1 µs a record and a copy of the vectors.
+    """
+    by_namespace: dict[tuple[str, ...], list[MemoryRecord]] = {}
+    for record in records:
+        by_namespace.setdefault(record.namespace, []).append(record)
+    return [
+        NamespacePut(
+            namespace,
+            tuple([record.note.id for record in group]),
+            tuple(_emissions(group, where)),
+        )
+        for namespace, group in by_namespace.items()
+    ]
+
+
+def _emissions(records: Sequence[MemoryRecord], where: str) -> Iterator[Emission]:
+    bodies = [
+        _encode((record.note.id, record.note.text, record.note.metadata))[1:] for record in records
+    ]
+    start = 0
+    while start < len(records):
+        stop = _run_end(records, bodies, start, where)
+        yield _emission(records[start:stop], bodies[start:stop])
+        start = stop
+
+
+def _run_end(
+    records: Sequence[MemoryRecord], bodies: Sequence[bytes], start: int, where: str
+) -> int:
+    """The end of the longest run of one dtype and dim that fits into one event."""
+    first = records[start].vector
+    count_max = min(len(records), start + ROWS_MAX)
+    size = 0
+    for number in range(start, count_max):
+        vector = records[number].vector
+        if vector.dtype != first.dtype or vector.shape != first.shape:
+            return number
+        size += len(bodies[number]) + vector.nbytes
+        if size > EVENT_BYTES_MAX:
+            if number == start:
+                raise ContractError(
+                    f"expected a record of at most {EVENT_BYTES_MAX} bytes, got {size}; nothing"
+                    " was written; keep large texts elsewhere and store a reference",
+                    where=f"{where}[{records[number].note.id!r}]",
+                    reason=Reason.TOO_LARGE,
+                )
+            return number
+    return count_max
+
+
+def _emission(records: Sequence[MemoryRecord], bodies: Sequence[bytes]) -> Emission:
+    count = len(records)
+    offsets = np.zeros(count + 1, "<u4")
+    np.cumsum(np.fromiter(map(len, bodies), "<u4", count), out=offsets[1:])
+    first = records[0].vector
+    vectors = (
+        first.reshape(1, -1).copy()
+        if count == 1
+        else np.concatenate([record.vector for record in records]).reshape(count, len(first))
+    )
+    rows = Rows(
+        np.fromiter([record.note.timestamp for record in records], "<f8", count),
+        b"".join(bodies),
+        offsets,
+        vectors,
+        tuple([record.embedding_id for record in records]),
+    )
+    keys = tuple([record.note.id for record in records])
+    return Emission(EventType.RECORDS_PUT, rows, keys, count)
+
+
+def decode_page(
+    page: RowPage, timestamps: Float64Array, namespace: tuple[str, ...]
+) -> list[MemoryRecord]:
+    """Records of a page, in its order; vectors are views of the page's own arrays.
+
+    Cost: about 0.7 µs a record.
+    """
+    items = _decode(page.notes)
+    notes = map(Note, items[0::3], items[1::3], timestamps.tolist(), items[2::3])
+    return list(map(MemoryRecord, notes, _vectors(page), page.embedding_ids, repeat(namespace)))
+
+
+def decode_event(
+    ids: Sequence[str], rows: Rows, namespace: tuple[str, ...]
+) -> list[MemoryRecord | None]:
+    """The records of one put event; None where the row was erased."""
+    bounds = rows.note_offsets.tolist()
+    records: list[MemoryRecord | None] = []
+    for number, timestamp in enumerate(rows.timestamps.tolist()):
+        if rows.erased is not None and rows.erased[number]:
+            records.append(None)
+            continue
+        body = bytes(rows.notes[bounds[number] : bounds[number + 1]])
+        record_id, text, metadata = _decode(b"\x93" + body)
+        assert record_id == ids[number]
+        note = Note(record_id, text, timestamp, metadata)
+        vector = rows.vectors[number].copy()
+        records.append(MemoryRecord(note, vector, rows.embedding_ids[number], namespace))
+    return records
+
+
+def _vectors(page: RowPage) -> Iterator[VectorArray] | VectorArray:
+    if len(page.blocks) == 1:
+        return page.blocks[0]
+    return chain.from_iterable(page.blocks)

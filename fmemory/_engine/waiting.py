@@ -1,0 +1,112 @@
+"""Waiting for new events: a hint from the journal wakes, a slow poll stands behind it.
+
+Used by `follow` from a thread and by `afollow` from a coroutine, which occupies no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator
+from types import TracebackType
+from typing import Self
+
+from fmemory._engine.state import State
+from fmemory.journal import Journal
+from fmemory.log_models import Event
+
+POLL_S = 0.25
+
+
+class _Waker(ABC):
+    """Registers for hints while it is entered."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Called from any thread."""
+
+    def __enter__(self) -> Self:
+        self._stop = self._journal.watch(self.wake)
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+
+class _ThreadWaker(_Waker):
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal)
+        self._event = threading.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def wait(self) -> None:
+        self._event.wait(POLL_S)
+        self._event.clear()
+
+
+class _LoopWaker(_Waker):
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal)
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self) -> None:
+        try:
+            async with asyncio.timeout(POLL_S):
+                await self._event.wait()
+        except TimeoutError:
+            pass
+        self._event.clear()
+
+
+def follow(state: State, journal: Journal, after: int, *, durable: bool) -> Iterator[Event]:
+    """Events after a seq, then each new one, until the memory is closed."""
+    with _ThreadWaker(journal) as waker:
+        while True:
+            seen, upto = after, _visible(state, journal, durable=durable)
+            for event in state.events(after, upto):
+                after = event.seq
+                yield event
+            if after == seen:
+                waker.wait()
+
+
+async def afollow(
+    state: State, journal: Journal, after: int, *, durable: bool
+) -> AsyncGenerator[Event, None]:
+    """As `follow`; pages are read where they are few enough not to hold up the loop for long."""
+    with _LoopWaker(journal) as waker:
+        while True:
+            seen, upto = after, _visible(state, journal, durable=durable)
+            for event in state.events(after, upto):
+                after = event.seq
+                yield event
+                # Other tasks have their turn between events of a long catch-up.
+                await asyncio.sleep(0)
+            if after == seen:
+                await waker.wait()
+
+
+def _visible(state: State, journal: Journal, *, durable: bool) -> int:
+    """The newest event that may be given away."""
+    upto = state.upto()
+    if not durable:
+        return upto
+    # Whose sync it is does not matter: one of this process covers everybody's events.
+    durable_seq = journal.health().durable_seq if journal.read_only else journal.sync(upto)
+    return min(upto, durable_seq)

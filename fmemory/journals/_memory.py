@@ -1,0 +1,395 @@
+"""Events in process memory: the journal for tests, for scratch work and for reading the protocol.
+
+Everything a durable journal does but disks happens here in the plainest way: a list of events under
+one lock. It is the reference that the others are compared with.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fmemory._engine.backend import JournalBackend
+from fmemory._engine.work import payload_bytes
+from fmemory.errors import ClosedStore, StorageError, StoreBusy
+from fmemory.journal import (
+    Blob,
+    Capabilities,
+    Commit,
+    Draft,
+    Durability,
+    Envelope,
+    Finding,
+    Head,
+    JournalHealth,
+    JournalSizes,
+    Payload,
+    Plan,
+    RowPage,
+    RowRun,
+    Rows,
+    StoredEvent,
+    Stream,
+    StreamInfo,
+    Usage,
+)
+from fmemory_segments import StreamIndex, chain_step, event_digest, payload_digest
+from fmemory_segments.event import LOC_ROW_BITS, NONCE_BYTES, ZERO_CHAIN, UInt64Array, VectorArray
+
+_ROW_MASK = (1 << LOC_ROW_BITS) - 1
+
+
+class MemoryJournal:
+    """A log in a list. Nothing is durable; every receipt says so."""
+
+    capabilities = Capabilities(kind="in_memory", persistent=False, multi_process=False)
+    read_only = False
+
+    def __init__(self, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self.store_id = os.urandom(16)
+        self._clock = clock
+        # Plans run under the first; the second is short and never calls out.
+        self._commit_lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._events: list[StoredEvent] = []
+        self._streams = StreamIndex()
+        self._chain = [ZERO_CHAIN]
+        self._callbacks: list[Callable[[], None]] = []
+        self._closed = False
+
+    # Reading
+
+    def refresh(self) -> int:
+        """The newest seq."""
+        self._check_open()
+        return len(self._events)
+
+    def fold(
+        self, after: int, upto: int, stream: Stream | None = None
+    ) -> Iterator[Envelope | RowRun]:
+        """Index items, one an event."""
+        for stored in self._slice(after, upto):
+            event, payload = stored.envelope, stored.payload
+            if stream is not None and event.stream != stream:
+                continue
+            if isinstance(payload, Rows):
+                first = event.seq << LOC_ROW_BITS
+                locs = np.arange(first, first + len(payload), dtype=np.uint64)
+                yield RowRun(
+                    event.stream,
+                    event.revision,
+                    1,
+                    event.seq,
+                    event.seq,
+                    list(event.keys),
+                    payload.timestamps,
+                    locs,
+                )
+            else:
+                yield event
+
+    def envelopes(
+        self,
+        after: int,
+        upto: int,
+        *,
+        stream: Stream | None = None,
+        backwards: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[Envelope]:
+        """Envelopes by seq."""
+        events = self._slice(after, upto)
+        left = len(events) if limit is None else limit
+        for stored in reversed(events) if backwards else events:
+            if left <= 0:
+                return
+            if stream is None or stored.envelope.stream == stream:
+                left -= 1
+                yield stored.envelope
+
+    def payloads(self, seqs: Sequence[int]) -> list[Payload]:
+        """Payloads as they were stored."""
+        self._check_open()
+        return [self._events[seq - 1].payload for seq in seqs]
+
+    def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
+        """Copies of rows."""
+        self._check_open()
+        bodies = bytearray(b"\xdd" + (3 * len(locs)).to_bytes(4, "big")) if notes else bytearray()
+        blocks: list[VectorArray] = []
+        embedding_ids: list[str | None] = []
+        for seq, first, stop in _spans(locs):
+            rows = self._events[seq - 1].payload
+            assert isinstance(rows, Rows)
+            embedding_ids += rows.embedding_ids[first:stop]
+            if notes:
+                bodies += rows.notes[rows.note_offsets[first] : rows.note_offsets[stop]]
+            if vectors:
+                blocks.append(rows.vectors[first:stop])
+        return RowPage(bodies, _merged(blocks), embedding_ids)
+
+    def find(self, stream: Stream, event_id: str) -> int | None:
+        """Seq of an event by its idempotency key."""
+        with self._lock:
+            return self._streams.find(stream, event_id)
+
+    def streams(
+        self, prefix: Stream = (), before: int | None = None, limit: int | None = None
+    ) -> list[StreamInfo]:
+        """Streams, newest first."""
+        self._check_open()
+        with self._lock:
+            return self._streams.streams(prefix, before=before, limit=limit)
+
+    def head(self, upto: int | None = None) -> Head:
+        """The newest event with its chain value, hashed up to here when asked for."""
+        seq = self.refresh() if upto is None else upto
+        with self._lock:
+            for stored in self._events[len(self._chain) - 1 : seq]:
+                digest = event_digest(stored.envelope, payload_digest(stored.payload))
+                self._chain.append(chain_step(self._chain[-1], digest))
+            return Head(seq, self._chain[seq])
+
+    # Writing
+
+    def commit(
+        self,
+        plan: Plan,
+        *,
+        durability: Durability | None = None,  # noqa: ARG002  memory has one durability: none
+        timeout_s: float | None = None,
+    ) -> Commit | None:
+        """Append what the plan returns."""
+        if not self._commit_lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise StoreBusy(
+                f"commit: expected the log in memory free within {timeout_s} s, got another writer;"
+                " nothing was written; try again",
+                timeout_s=timeout_s,
+            )
+        try:
+            self._check_open()
+            head = len(self._events)
+            now = max(self._clock(), self._last_ns())
+            drafts = plan(_MemoryTxn(self, head, now))
+            if not drafts:
+                return None
+            self._extend(
+                _stored(draft, head + number, now) for number, draft in enumerate(drafts, 1)
+            )
+        finally:
+            self._commit_lock.release()
+        self._notify()
+        return Commit(head + 1, head + len(drafts), now, durable=False)
+
+    def import_exact(self, events: Iterable[StoredEvent]) -> Commit | None:
+        """Append events as they are."""
+        with self._commit_lock:
+            self._check_open()
+            head = len(self._events)
+            taken = list(events)
+            for number, stored in enumerate(taken, head + 1):
+                if stored.envelope.seq != number:
+                    raise StorageError(
+                        f"import: expected event {number} next, got {stored.envelope.seq};"
+                        " nothing was written",
+                        seq=stored.envelope.seq,
+                    )
+            if not taken:
+                return None
+            self._extend(taken)
+            now = self._last_ns()
+        self._notify()
+        return Commit(head + 1, head + len(taken), now, durable=False)
+
+    def sync(self, upto: int | None = None) -> int:
+        """Nothing is ever durable here."""
+        self._check_open()
+        del upto
+        return 0
+
+    # Handle
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back after every commit."""
+        self._callbacks.append(callback)
+
+        def stop() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+        return stop
+
+    def verify(self, pinned: Head | None = None) -> list[Finding]:
+        """Compare a pinned head with the chain of what is here."""
+        if pinned is None:
+            return []
+        have = self.refresh()
+        if pinned.seq > have:
+            return [Finding.behind_pinned(pinned, have)]
+        found = self.head(pinned.seq)
+        return [] if found == pinned else [Finding.chain_differs(pinned, found)]
+
+    def usage(self) -> list[Usage]:
+        """Events and payload bytes by stream and type."""
+        counts: dict[tuple[Stream, str], tuple[int, int]] = {}
+        for stored in self._slice(0, self.refresh()):
+            key = (stored.envelope.stream, stored.envelope.type)
+            events, size = counts.get(key, (0, 0))
+            counts[key] = (events + 1, size + payload_bytes(stored.payload))
+        return [Usage(*key, *value) for key, value in counts.items()]
+
+    def sizes(self) -> JournalSizes:
+        """There are no files."""
+        return JournalSizes()
+
+    def health(self) -> JournalHealth:
+        """Ok until it is closed."""
+        return JournalHealth("closed" if self._closed else "ok", durable_seq=0)
+
+    def close(self) -> None:
+        """Forget nothing, refuse everything."""
+        self._closed = True
+        self._notify()
+
+    # Private
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedStore("the memory was closed, and what it held is gone; open a new one")
+
+    def _slice(self, after: int, upto: int) -> list[StoredEvent]:
+        self._check_open()
+        return self._events[after:upto]
+
+    def _last_ns(self) -> int:
+        return self._events[-1].envelope.recorded_at_ns if self._events else 0
+
+    def _extend(self, events: Iterable[StoredEvent]) -> None:
+        taken = list(events)
+        with self._lock:
+            for stored in taken:
+                self._streams.apply_envelope(stored.envelope)
+            self._events += taken
+
+    def _notify(self) -> None:
+        for callback in list(self._callbacks):
+            callback()
+
+
+@dataclass(frozen=True, slots=True)
+class _MemoryTxn:
+    """The journal itself, under its lock."""
+
+    _journal: MemoryJournal
+    head_seq: int
+    now_ns: int
+
+    @property
+    def store_id(self) -> bytes:
+        return self._journal.store_id
+
+    def refresh(self) -> int:
+        return self.head_seq
+
+    def fold(
+        self, after: int, upto: int, stream: Stream | None = None
+    ) -> Iterator[Envelope | RowRun]:
+        return self._journal.fold(after, upto, stream)
+
+    def envelopes(
+        self,
+        after: int,
+        upto: int,
+        *,
+        stream: Stream | None = None,
+        backwards: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[Envelope]:
+        return self._journal.envelopes(after, upto, stream=stream, backwards=backwards, limit=limit)
+
+    def payloads(self, seqs: Sequence[int]) -> list[Payload]:
+        return self._journal.payloads(seqs)
+
+    def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
+        return self._journal.rows(locs, notes=notes, vectors=vectors)
+
+    def find(self, stream: Stream, event_id: str) -> int | None:
+        return self._journal.find(stream, event_id)
+
+    def streams(
+        self, prefix: Stream = (), before: int | None = None, limit: int | None = None
+    ) -> list[StreamInfo]:
+        return self._journal.streams(prefix, before, limit)
+
+
+class InMemoryMemoryBackend(JournalBackend):
+    """A memory that lives as long as its process. Durability: none.
+
+    >>> memory = InMemoryMemoryBackend()
+    >>> memory.add_note("the parser rejects empty input", id="n1").id
+    'n1'
+    >>> memory.close()
+    """
+
+    kind = "in_memory"
+
+    def __init__(self, *, clock: Callable[[], int] = time.time_ns) -> None:
+        super().__init__(MemoryJournal(clock=clock))
+
+
+def _stored(draft: Draft, seq: int, now_ns: int) -> StoredEvent:
+    payload = draft.payload
+    if isinstance(payload, Blob):
+        payload = Blob(payload.data, payload.nonce or os.urandom(NONCE_BYTES))
+    elif not payload.nonces:
+        payload = Rows(
+            payload.timestamps,
+            payload.notes,
+            payload.note_offsets,
+            payload.vectors,
+            payload.embedding_ids,
+            os.urandom(NONCE_BYTES * len(payload)),
+        )
+    envelope = Envelope(
+        seq,
+        draft.stream,
+        draft.revision,
+        draft.type,
+        now_ns,
+        draft.occurred_at_ns,
+        draft.actor,
+        draft.run_id,
+        draft.reason,
+        draft.event_id,
+        draft.keys,
+        draft.count,
+    )
+    return StoredEvent(envelope, payload)
+
+
+def _spans(locs: UInt64Array) -> Iterator[tuple[int, int, int]]:
+    """Neighbouring rows of one event: seq, first row, row after the last."""
+    values = locs.tolist()
+    start = 0
+    for end in range(1, len(values) + 1):
+        if end == len(values) or values[end] != values[end - 1] + 1 or not values[end] & _ROW_MASK:
+            seq, first = values[start] >> LOC_ROW_BITS, values[start] & _ROW_MASK
+            yield seq, first, first + end - start
+            start = end
+
+
+def _merged(blocks: list[VectorArray]) -> list[VectorArray]:
+    """Copies, with neighbours of one dtype and dim put together."""
+    groups: list[list[VectorArray]] = []
+    for block in blocks:
+        last = groups[-1][-1] if groups else None
+        if last is not None and last.dtype == block.dtype and last.shape[1] == block.shape[1]:
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return [np.concatenate(group) for group in groups]
