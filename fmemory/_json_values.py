@@ -29,6 +29,7 @@ __all__ = [
     "copy_json_object",
     "decode_json",
     "encode_json",
+    "is_encodable",
     "is_json_object",
     "type_name",
 ]
@@ -153,25 +154,36 @@ def type_name(value: object) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-def _is_json(value: object, depth: int) -> bool:
-    """Whether the value is JSON with at most `depth` containers inside one another."""
+def is_encodable(text: str) -> bool:
+    """Whether UTF-8 can carry the text: it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """Whether the value is JSON with at most `depth` containers inside one another.
+
+    Written out for dicts and lists, because it runs once for every record that is put.
+    """
     kind = type(value)
     if kind is dict:
         if not depth:
             return False
-        for key, item in cast("dict[object, object]", value).items():
-            if type(key) is not str or not (key.isascii() or _is_encodable(key)):
+        for key, item in value.items():
+            if type(key) is not str or not (key.isascii() or is_encodable(key)):
                 return False
             kind = type(item)
             if kind is str:
-                text = cast("str", item)
-                if not (text.isascii() or _is_encodable(text)):
+                if not (item.isascii() or is_encodable(item)):
                     return False
             elif kind is int:
-                if not INT_MIN <= cast("int", item) <= INT_MAX:
+                if not INT_MIN <= item <= INT_MAX:
                     return False
             elif kind is float:
-                if not -_INFINITY < cast("float", item) < _INFINITY:
+                if not -_INFINITY < item < _INFINITY:
                     return False
             elif kind is list or kind is dict:
                 if not _is_json(item, depth - 1):
@@ -182,23 +194,24 @@ def _is_json(value: object, depth: int) -> bool:
     if kind is list:
         if not depth:
             return False
-        return all(_is_json(item, depth - 1) for item in cast("list[object]", value))
-    if kind is str:
-        text = cast("str", value)
-        return text.isascii() or _is_encodable(text)
-    if kind is int:
-        return INT_MIN <= cast("int", value) <= INT_MAX
-    if kind is float:
-        return -_INFINITY < cast("float", value) < _INFINITY
-    return kind is bool or value is None
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        for item in value:
+            kind = type(item)
+            if kind is str:
+                if not (item.isascii() or is_encodable(item)):
+                    return False
+            elif kind is int:
+                if not INT_MIN <= item <= INT_MAX:
+                    return False
+            elif kind is float:
+                if not -_INFINITY < item < _INFINITY:
+                    return False
+            elif kind is list or kind is dict:
+                if not _is_json(item, depth - 1):
+                    return False
+            elif kind is not bool and item is not None:
+                return False
+        return True
+    return _is_json([value], 1)
 
 
 def _check_surrogates(text: str, where: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-import msgspec
-
 from fmemory._json_values import check_text
 from fmemory._model import Model, Rule, check_int
 from fmemory.errors import ContractError, Reason
@@ -42,8 +40,10 @@ def _check_revision(value: object) -> int:
     return revision
 
 
-EventId: TypeAlias = Annotated[str, Rule(_check_event_id)]
-Revision: TypeAlias = Annotated[int, Rule(_check_revision), msgspec.Meta(ge=0)]
+EventId: TypeAlias = Annotated[
+    str, Rule(_check_event_id, {"minLength": 1, "maxLength": EVENT_ID_CHARACTERS_MAX})
+]
+Revision: TypeAlias = Annotated[int, Rule(_check_revision, {"minimum": 0})]
 
 
 class Receipt(Model, frozen=True):

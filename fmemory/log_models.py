@@ -87,7 +87,9 @@ def _check_type(value: object) -> str:
 
 
 StreamName: TypeAlias = Annotated[tuple[str, ...], Rule(check_stream)]
-_EventType: TypeAlias = Annotated[str, Rule(_check_type)]
+_EventType: TypeAlias = Annotated[
+    str, Rule(_check_type, {"maxLength": TYPE_CHARACTERS_MAX, "pattern": r"\."})
+]
 
 
 class NewEvent(Model, frozen=True):
@@ -117,6 +119,10 @@ class NewEvent(Model, frozen=True):
             ContractError: A field is unknown, missing or breaks a rule; `where` is its path.
         """
         return super().from_dict(_with_bytes_decoded(data, cls.__name__))
+
+    @classmethod
+    def _schema(cls, defs: JsonObject) -> JsonObject:
+        return _with_bytes_described(super()._schema(defs))
 
 
 class ErasedRecord(Model, frozen=True):
@@ -171,6 +177,10 @@ class Event(Model, frozen=True):
             ContractError: A field is unknown, missing or breaks a rule; `where` is its path.
         """
         return super().from_dict(_with_bytes_decoded(data, cls.__name__))
+
+    @classmethod
+    def _schema(cls, defs: JsonObject) -> JsonObject:
+        return _with_bytes_described(super()._schema(defs))
 
 
 class StreamSummary(Model, frozen=True):
@@ -275,6 +285,12 @@ def _with_bytes_named(plain: JsonObject, data: JsonValue | bytes) -> JsonObject:
     if not isinstance(data, bytes):
         return plain
     return {"data_base64" if name == "data" else name: value for name, value in plain.items()}
+
+
+def _with_bytes_described(schema: JsonObject) -> JsonObject:
+    properties = cast("JsonObject", schema["properties"])
+    encoded: JsonObject = {"type": "string", "contentEncoding": "base64"}
+    return {**schema, "properties": {**properties, "data": {}, "data_base64": encoded}}
 
 
 def _with_bytes_decoded(plain: object, owner: str) -> object:

@@ -103,8 +103,9 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-_Name: TypeAlias = Annotated[str, Rule(_check_name)]
-_SessionId: TypeAlias = Annotated[str, Rule(_check_name)]
+_Name: TypeAlias = Annotated[
+    str, Rule(_check_name, {"minLength": 1, "maxLength": SESSION_ID_CHARACTERS_MAX})
+]
 
 
 class InitShell(StrEnum):
@@ -161,6 +162,20 @@ class InitStep(Model, frozen=True, tag_field="kind"):
         """Plain JSON data; `kind` says which step it is."""
         return {"kind": cast("str", self.__struct_config__.tag), **super().to_dict()}
 
+    @classmethod
+    def _schema(cls, defs: JsonObject) -> JsonObject:
+        if cls is InitStep:
+            return {"anyOf": [InitCommand._schema(defs), InitShellScript._schema(defs)]}
+        plain = super()._schema(defs)
+        properties = cast("JsonObject", plain["properties"])
+        required = cast("list[JsonValue]", plain["required"])
+        kind: JsonObject = {"const": cast("str", cls.__struct_config__.tag)}
+        return {
+            **plain,
+            "properties": {"kind": kind, **properties},
+            "required": ["kind", *required],
+        }
+
 
 class InitCommand(InitStep, frozen=True, tag="command"):
     """A program and its arguments, run without a shell."""
@@ -196,10 +211,10 @@ class SessionManifest(Model, frozen=True):
         metadata: JSON values of the caller's own.
     """
 
-    session_id: _SessionId
+    session_id: _Name
     active_branch: str
     current_objective: str
-    schema_version: Annotated[int, Rule(_check_version), msgspec.Meta(ge=1)] = 1
+    schema_version: Annotated[int, Rule(_check_version, {"minimum": 1})] = 1
     harness_version: str = "v0"
     last_known_good_commit: str | None = None
     init_plan: InitPlan | None = None
