@@ -206,7 +206,7 @@ class RecordIndex:
         return (float(self._timestamps.view[row]), int(row))
 
     def _run_position(self, key: tuple[float, int]) -> int:
-        return bisect_left(self._run.view, key, key=self._run_key)  # type: ignore[call-overload, no-any-return]
+        return bisect_left(self._run.view, key, key=self._run_key)
 
     def _run_range(self, start: float | None, end: float | None) -> tuple[int, int]:
         low = 0 if start is None else self._run_position((start, -1))

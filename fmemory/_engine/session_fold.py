@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from fmemory._engine.types import EventType
 from fmemory_segments import Envelope
 
 
-class MessagePlace(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MessagePlace:
     """The first `count` messages that event `seq` holds; `first` is their number in order."""
 
     seq: int
@@ -142,8 +142,9 @@ class SessionFold:
         while self.messages and self.messages[-1].first >= keep:
             self.messages.pop()
         if self.messages:
-            seq, first, count = self.messages[-1]
-            self.messages[-1] = MessagePlace(seq, first, min(count, keep - first))
+            last = self.messages[-1]
+            kept = min(last.count, keep - last.first)
+            self.messages[-1] = MessagePlace(last.seq, last.first, kept)
 
     def _reset(self) -> None:
         self.manifest_seq = None
