@@ -105,6 +105,8 @@ def histories(draw: st.DrawFn, *, max_events: int = 12, erasures: bool = True) -
     for _ in range(draw(st.integers(1, max_events))):
         action: Callable[[st.DrawFn, _Log], None] = draw(st.sampled_from(choices))
         action(draw, log)
+    if not log.events:
+        _blob(draw, log)
     return History(log.events, sorted(log.erased_locs), sorted(log.erased_seqs))
 
 
