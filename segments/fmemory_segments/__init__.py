@@ -1,5 +1,6 @@
 """The log on disk: frames, segments, recovery. Knows bytes, no domain; docs/format.md owns them."""
 
+from fmemory_segments._stream_index import StreamIndex
 from fmemory_segments.digest import (
     canonical_envelope,
     chain_step,
@@ -7,6 +8,7 @@ from fmemory_segments.digest import (
     payload_digest,
     row_digests,
 )
+from fmemory_segments.errors import LogError, LogReason
 from fmemory_segments.event import (
     DIGEST_BYTES,
     EVENT_BYTES_MAX,
@@ -29,6 +31,10 @@ from fmemory_segments.event import (
     Stream,
     StreamInfo,
 )
+from fmemory_segments.filesystem import FileSystem
+from fmemory_segments.finding import Finding
+from fmemory_segments.log import Log
+from fmemory_segments.recovery import RecoveryReport
 
 __all__ = [
     "DIGEST_BYTES",
@@ -43,13 +49,20 @@ __all__ = [
     "Draft",
     "Envelope",
     "Erased",
+    "FileSystem",
+    "Finding",
     "Head",
+    "Log",
+    "LogError",
+    "LogReason",
     "Payload",
+    "RecoveryReport",
     "RowPage",
     "RowRun",
     "Rows",
     "StoredEvent",
     "Stream",
+    "StreamIndex",
     "StreamInfo",
     "canonical_envelope",
     "chain_step",
