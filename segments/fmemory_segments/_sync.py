@@ -113,6 +113,7 @@ class IntervalSync:
         self._sync = sync
         self._interval_s = interval_s
         self._dirty = threading.Event()
+        self._wake = threading.Event()
         self._stopped = threading.Event()
         self._start = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -120,6 +121,7 @@ class IntervalSync:
     def touch(self) -> None:
         """There is something to sync, soon."""
         self._dirty.set()
+        self._wake.set()
         if self._thread is None:
             with self._start:
                 if self._thread is None:
@@ -128,20 +130,28 @@ class IntervalSync:
                     )
                     self._thread.start()
 
+    @property
+    def is_dirty(self) -> bool:
+        """Something was written that no sync was asked for yet."""
+        return self._dirty.is_set()
+
     def stop(self) -> None:
         """End the thread; what is dirty is left to the caller."""
         self._stopped.set()
-        self._dirty.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is None:
+            return
+        self._wake.set()
+        if self._thread is not threading.current_thread():
             self._thread.join(JOIN_TIMEOUT_S)
 
     def _watch(self) -> None:
-        while self._dirty.wait() and not self._stopped.wait(self._interval_s):
+        while self._wake.wait() and not self._stopped.wait(self._interval_s):
+            self._wake.clear()
             self._dirty.clear()
             try:
                 if not self._sync():
                     return
             except StoreBusy:
-                self._dirty.set()
+                self.touch()
             except LogError:
                 return  # The handle is poisoned: every later call says so.

@@ -22,11 +22,11 @@ from crc32c import crc32c
 from fmemory_segments._lock import FileLock
 from fmemory_segments.filesystem import FileSystem
 
-FIELDS = struct.Struct("<6Q")
-CHECK = struct.Struct("<I12x")
+FIELDS = struct.Struct("<6Q12x")
+CHECK = struct.Struct("<I")
 SLOT_BYTES: Final = 64
 SLOT_OFFSETS: Final = (0, 512)
-TIP_BYTES: Final = SLOT_OFFSETS[1] + SLOT_BYTES
+TIP_BYTES: Final = 1024
 TIP_LOCK_TIMEOUT_S: Final = 1.0
 
 

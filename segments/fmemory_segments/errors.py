@@ -12,6 +12,7 @@
     │   └── StoreFull        no space, quota or file size left
     ├── StoreBusy            another process held the lock for too long       (TimeoutError)
     ├── ReadOnlyLog          a write to a log opened for reading              (PermissionError)
+    ├── UnknownEvent         no event or row at a seq or loc                  (LookupError)
     ├── InvalidDraft         an event that cannot be stored as it is          (ValueError)
     ├── LogPoisoned          fdatasync or a repair failed: reopen             (RuntimeError)
     ├── ForkedStore          the handle was carried over a fork: reopen       (RuntimeError)
@@ -156,6 +157,10 @@ class StoreBusy(LogError, TimeoutError):
 
 class ReadOnlyLog(LogError, PermissionError):
     """A write was asked of a log opened with `read_only=True`."""
+
+
+class UnknownEvent(LogError, LookupError):
+    """There is no event with this seq, or no row at this loc."""
 
 
 class InvalidDraft(LogError, ValueError):

@@ -1,0 +1,243 @@
+"""What the parts of an open log share: its segments, its newest event, and its state.
+
+Readers take no lock: the tuple of segments is replaced, never changed, the columns of a segment
+only grow, and `head_seq` moves after everything that belongs to an event is in place.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from fmemory_segments._catalog import QUARANTINE_NAME, TMP_NAME
+from fmemory_segments._columns import SegmentIndex
+from fmemory_segments._files import OpenFile
+from fmemory_segments._header import SEGMENT_HEADER_BYTES, SegmentHeader
+from fmemory_segments._recent import Recent
+from fmemory_segments._stream_index import StreamIndex
+from fmemory_segments._tip import Tip, TipFile
+from fmemory_segments.errors import (
+    ForkedStore,
+    LogClosed,
+    LogCorrupt,
+    LogPoisoned,
+    LogReason,
+    ReadOnlyLog,
+    StoreBusy,
+)
+from fmemory_segments.filesystem import FileSystem
+from fmemory_segments.recovery import Judgement, RecoveryReport
+
+Durability: TypeAlias = Literal["fsync", "interval", "os"]
+State: TypeAlias = Literal["ok", "full", "poisoned", "forked", "closed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a log was opened.
+
+    Attributes:
+        segment_bytes_max: A batch that would make the active segment larger goes to a new one.
+        segment_frames_max: Frames of a segment.
+    """
+
+    read_only: bool
+    durability: Durability
+    interval_s: float
+    lock_timeout_s: float
+    segment_bytes_max: int
+    segment_frames_max: int
+    clock: Callable[[], int]
+
+
+@dataclass(slots=True)
+class Segment:
+    """A segment file as this handle knows it.
+
+    Attributes:
+        path: Its file.
+        header: Its first 128 bytes.
+        file: Open for reading, and for writing if the log is.
+        index: Places of all of its events, or of those applied so far.
+        end: Where the next bytes would appear: end of the last batch, or of a sealed file.
+        frames_end: End of the last batch.
+        prev_frame_bytes: Size of the last frame; 0 = none yet.
+        time_ns: Time of the last event; the segments before count.
+        zero_end: Up to here the file is known to hold zeros from `end` on.
+        is_sealed: Nothing will be appended any more.
+        chain: Chain value after its last event, once it is sealed.
+    """
+
+    path: Path
+    header: SegmentHeader
+    file: OpenFile
+    index: SegmentIndex
+    end: int
+    frames_end: int
+    prev_frame_bytes: int
+    time_ns: int
+    zero_end: int = 0
+    is_sealed: bool = False
+    chain: bytes = b""
+
+    @classmethod
+    def begin(cls, path: Path, header: SegmentHeader, file: OpenFile, time_ns: int) -> Segment:
+        """A segment of which nothing but the header was read yet."""
+        start = SEGMENT_HEADER_BYTES
+        index = SegmentIndex(header.base_seq)
+        return cls(path, header, file, index, start, start, 0, time_ns)
+
+    @property
+    def base_seq(self) -> int:
+        """Seq of its first event."""
+        return self.header.base_seq
+
+    @property
+    def next_seq(self) -> int:
+        """Seq that its next event, or its successor's first, has."""
+        return self.header.base_seq + self.index.event_count
+
+
+class Core:
+    """The state of one open log."""
+
+    def __init__(self, fs: FileSystem, path: Path, options: Options) -> None:
+        self.fs = fs
+        self.path = path
+        self.options = options
+        self.store_id = b""
+        self.segments: tuple[Segment, ...] = ()
+        self.bases: list[int] = []
+        self.head_seq = 0
+        self.time_ns = 0
+        self.tail_lock = threading.Lock()
+        self.tip: TipFile | None = None
+        self.streams = StreamIndex()
+        self.recent = Recent()
+        self.recoveries: list[RecoveryReport] = []
+        self.notices: list[str] = []
+        self.state: State = "ok"
+        self.poison: LogPoisoned | None = None
+        self.durable_seq: Callable[[], int] = lambda: 0
+
+    @property
+    def active(self) -> Segment:
+        """The last segment."""
+        return self.segments[-1]
+
+    @property
+    def quarantine(self) -> Path:
+        """The folder of bytes that were cut off."""
+        return self.path / QUARANTINE_NAME
+
+    @property
+    def tmp(self) -> Path:
+        """The folder of half-made files."""
+        return self.path / TMP_NAME
+
+    def set_segments(self, segments: tuple[Segment, ...]) -> None:
+        """Replace the segments; readers that are under way keep the ones they had."""
+        self.bases = [segment.base_seq for segment in segments]
+        self.segments = segments
+
+    def segment_of(self, seq: int) -> Segment:
+        """The segment that holds an event."""
+        segments = self.segments
+        number = bisect_right(segments, seq, key=_base_seq) - 1
+        return segments[max(number, 0)]
+
+    def read_tip(self) -> Tip:
+        """What TIP says; nothing where it is not there."""
+        return self.tip.read() if self.tip is not None else Tip()
+
+    def check(self) -> None:
+        """Raise if the handle must not be used any more."""
+        if self.state in ("ok", "full"):
+            return
+        if self.state == "forked":
+            raise ForkedStore(
+                f"handle: expected the process that opened it, got a fork of it ({self.path}); "
+                "the parent's handle is untouched; open the log again in this process",
+                reason=LogReason.FORKED,
+                path=self.path,
+            )
+        if self.state == "closed":
+            raise LogClosed(
+                f"handle: expected an open log, got a closed one ({self.path}); open it again",
+                reason=LogReason.CLOSED,
+                path=self.path,
+            )
+        assert self.poison is not None
+        raise _copy(self.poison)
+
+    def check_writable(self) -> None:
+        """Raise if nothing may be written with this handle."""
+        self.check()
+        if self.options.read_only:
+            raise ReadOnlyLog(
+                f"append: expected a log opened for writing, got read_only=True ({self.path}); "
+                "nothing was written; open it without read_only",
+                reason=LogReason.READ_ONLY,
+                path=self.path,
+            )
+
+    def poisoned(self, what: str, cause: BaseException, reason: LogReason) -> LogPoisoned:
+        """Make every later call fail, and return the error to raise now."""
+        if self.poison is None:
+            synced_seq = self.durable_seq()
+            self.poison = LogPoisoned(
+                f"{what}: expected it to succeed, got {cause} ({self.path}); events up to seq "
+                f"{synced_seq} are on disk, what follows is in doubt; close this handle and open "
+                "the log again",
+                reason=reason,
+                path=self.path,
+                first_seq=synced_seq + 1,
+                last_seq=self.head_seq,
+            )
+            self.state = "poisoned"
+        return _copy(self.poison)
+
+    def sync_failed(self, cause: OSError) -> LogPoisoned:
+        """Record in TIP what a failed sync leaves in doubt, and poison the handle."""
+        if self.tip is not None:
+            try:
+                self.tip.suspect()
+            except (OSError, StoreBusy) as error:
+                self.note(f"TIP could not be told of a failed sync: {error}")
+        return self.poisoned("fdatasync", cause, LogReason.SYNC_FAILED)
+
+    def note(self, notice: str) -> None:
+        """Have `health()` tell something, once."""
+        if notice not in self.notices:
+            self.notices.append(notice)
+
+    def corrupt(
+        self, judgement: Judgement, segment: Segment, offset: int, first_seq: int
+    ) -> LogCorrupt:
+        """The error for damage in a segment."""
+        assert judgement.reason is not None
+        return LogCorrupt(
+            f"{judgement.reason.value.replace('_', ' ')}: expected {judgement.evidence} "
+            f"({segment.path}, byte {offset}, seq {first_seq}); events below seq {first_seq} are "
+            "intact and no file was changed; run `fmemory verify` on the store",
+            reason=judgement.reason,
+            path=segment.path,
+            offset=offset,
+            first_seq=first_seq,
+        )
+
+
+def _base_seq(segment: Segment) -> int:
+    return segment.header.base_seq
+
+
+def _copy(error: LogPoisoned) -> LogPoisoned:
+    """A fresh error of the same content: threads must not share a traceback."""
+    rebuild, arguments = error.__reduce__()
+    copied = rebuild(*arguments)  # type: ignore[arg-type]
+    assert isinstance(copied, LogPoisoned)
+    return copied

@@ -1,0 +1,292 @@
+"""Reading events: folds for an index, envelopes in order, payloads by seq.
+
+No lock is held between items: an iterator works on the segments as they were when it reached them,
+and everything up to `upto` stays what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+from crc32c import crc32c
+
+from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
+from fmemory_segments._core import Core, Segment
+from fmemory_segments._event_meta import EventMeta, RowsPlace
+from fmemory_segments._frame import FrameDamage
+from fmemory_segments._frames import (
+    find_seal,
+    frame_damage,
+    read,
+    read_metas,
+    read_seal,
+)
+from fmemory_segments._seal import Seal
+from fmemory_segments.errors import LogCorrupt, LogReason, UnknownEvent
+from fmemory_segments.event import (
+    LOC_ROW_BITS,
+    NONCE_BYTES,
+    Blob,
+    Envelope,
+    Payload,
+    RowRun,
+    Stream,
+    UInt64Array,
+)
+from fmemory_segments.recovery import Judgement, Verdict
+
+METAS_AT_ONCE: Final = 1_024
+
+
+def fold(core: Core, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope | RowRun]:
+    """Events `after < seq <= upto` without payloads, in an order that is right in each stream."""
+    if after >= upto:
+        return
+    with core.tail_lock:
+        recent = core.recent.since(after, upto)
+    if recent is not None:
+        yield from _fold_metas(recent, after, upto, stream)
+    else:
+        for segment in core.segments:
+            if segment.base_seq > upto or segment.next_seq - 1 <= after:
+                continue
+            yield from _fold_segment(core, segment, after, upto, stream)
+    if stream is None:
+        with core.tail_lock:
+            core.recent.folded(upto)
+
+
+def _fold_segment(
+    core: Core, segment: Segment, after: int, upto: int, stream: Stream | None
+) -> Iterator[Envelope | RowRun]:
+    if stream is not None and not segment.index.has_stream(stream):
+        return
+    if segment.is_sealed:
+        yield from load_seal(core, segment).fold(after, upto, stream)
+        return
+    start = max(after, segment.base_seq - 1)
+    with core.tail_lock:
+        recent = core.recent.since(start, upto)
+    metas = recent if recent is not None else list(_metas(core, segment, start, upto, stream))
+    yield from _fold_metas(metas, after, upto, stream)
+
+
+def load_seal(core: Core, segment: Segment) -> Seal:
+    """The SEAL of a sealed segment, read anew.
+
+    Raises:
+        LogCorrupt: It is not what was written.
+    """
+    offset = find_seal(core, segment, segment.end)
+    found = read_seal(core, segment, offset, segment.end) if offset is not None else "got none"
+    if isinstance(found, Seal):
+        return found
+    judgement = Judgement(Verdict.DAMAGED, LogReason.SEAL, found)
+    raise core.corrupt(judgement, segment, segment.frames_end, segment.base_seq)
+
+
+class _Run:
+    """Consecutive puts of one stream on their way to a `RowRun`."""
+
+    def __init__(self, seq: int, event: EventMeta) -> None:
+        self.first_seq = seq
+        self.event = event
+        self.seqs: list[int] = []
+        self.counts: list[int] = []
+        self.ids: list[str] = []
+        self.timestamps: list[bytes] = []
+
+    def add(self, seq: int, event: EventMeta) -> None:
+        assert isinstance(event.place, RowsPlace)
+        self.seqs.append(seq)
+        self.counts.append(len(event.keys))
+        self.ids += event.keys
+        self.timestamps.append(event.place.timestamps)
+
+    def build(self) -> RowRun:
+        return RowRun(
+            self.event.stream,
+            self.event.revision,
+            len(self.seqs),
+            self.first_seq,
+            self.seqs[-1],
+            self.ids,
+            np.frombuffer(b"".join(self.timestamps), "<f8"),
+            self._locs(),
+        )
+
+    def _locs(self) -> UInt64Array:
+        seqs = np.array(self.seqs, np.uint64) << np.uint64(LOC_ROW_BITS)
+        if len(self.ids) == len(seqs):
+            return seqs
+        counts = np.array(self.counts)
+        starts = np.cumsum(counts) - counts
+        within = np.arange(len(self.ids)) - np.repeat(starts, counts)
+        locs: UInt64Array = np.repeat(seqs, counts) + within.astype(np.uint64)
+        return locs
+
+
+def _fold_metas(
+    metas: Sequence[BatchMeta], after: int, upto: int, stream: Stream | None
+) -> Iterator[Envelope | RowRun]:
+    """Puts of each stream gathered into runs, cut where another event of it lies between."""
+    runs: dict[Stream, _Run] = {}
+    for header, events in metas:
+        for seq, event in enumerate(events, header.first_seq):
+            if not after < seq <= upto or (stream is not None and event.stream != stream):
+                continue
+            run = runs.get(event.stream)
+            if event.has_rows:
+                if run is None:
+                    run = runs[event.stream] = _Run(seq, event)
+                run.add(seq, event)
+                continue
+            if run is not None:
+                yield runs.pop(event.stream).build()
+            yield event.envelope(seq, header.time_ns)
+    for run in runs.values():
+        yield run.build()
+
+
+def _metas(
+    core: Core,
+    segment: Segment,
+    after: int,
+    upto: int,
+    stream: Stream | None,
+    *,
+    backwards: bool = False,
+) -> Iterator[BatchMeta]:
+    """The metas of the frames of one segment that hold these events of this stream."""
+    numbers = _frame_numbers(segment, after, upto, stream)
+    yield from read_metas(core, segment, numbers[::-1] if backwards else numbers)
+
+
+def _frame_numbers(segment: Segment, after: int, upto: int, stream: Stream | None) -> Sequence[int]:
+    index = segment.index
+    low, high = max(after + 1, segment.base_seq), min(upto, segment.next_seq - 1)
+    if low > high:
+        return ()
+    if stream is None:
+        return range(index.frame_of(low), index.frame_of(high) + 1)
+    seqs = index.seqs_of(stream)
+    seqs = seqs[(seqs >= low) & (seqs <= high)]
+    frames = index.events[seqs - segment.base_seq, 0]
+    return [int(frame) for frame in np.unique(frames)]
+
+
+def envelopes(
+    core: Core,
+    after: int,
+    upto: int,
+    *,
+    stream: Stream | None,
+    backwards: bool,
+    limit: int | None,
+) -> Iterator[Envelope]:
+    """Envelopes with `after < seq <= upto`, by seq."""
+    left = limit if limit is not None else upto - after
+    if left <= 0:
+        return
+    segments = core.segments
+    for segment in reversed(segments) if backwards else segments:
+        if segment.base_seq > upto or segment.next_seq - 1 <= after:
+            continue
+        for header, events in _frames_of(core, segment, after, upto, stream, backwards=backwards):
+            pairs = list(enumerate(events, header.first_seq))
+            for seq, event in reversed(pairs) if backwards else pairs:
+                if after < seq <= upto and (stream is None or event.stream == stream):
+                    yield event.envelope(seq, header.time_ns)
+                    left -= 1
+                    if not left:
+                        return
+
+
+def _frames_of(
+    core: Core,
+    segment: Segment,
+    after: int,
+    upto: int,
+    stream: Stream | None,
+    *,
+    backwards: bool,
+) -> Iterator[BatchMeta]:
+    """Metas from memory where they are still there, else from the file."""
+    if not segment.is_sealed:
+        start = max(after, segment.base_seq - 1)
+        with core.tail_lock:
+            recent = core.recent.since(start, upto)
+        if recent is not None:
+            yield from reversed(recent) if backwards else recent
+            return
+    yield from _metas(core, segment, after, upto, stream, backwards=backwards)
+
+
+def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
+    """The payloads of these events, checked, in their order.
+
+    Raises:
+        LogCorrupt: One is not what was written.
+        LogReadFailed: The system could not read.
+        UnknownEvent: There is no such event.
+    """
+    found: dict[int, Payload] = {}
+    batch: BatchMeta | None = None
+    for seq in sorted(set(seqs)):
+        if not 1 <= seq <= core.head_seq:
+            raise _unknown(core, seq)
+        segment = core.segment_of(seq)
+        blob = _blob(core, segment, seq)
+        if blob is not None:
+            found[seq] = blob
+            continue
+        if batch is None or not batch.header.first_seq <= seq <= batch.header.last_seq:
+            batch = next(iter(read_metas(core, segment, (segment.index.frame_of(seq),))))
+        found[seq] = _payload(core, segment, batch, seq)
+    return [found[seq] for seq in seqs]
+
+
+def _blob(core: Core, segment: Segment, seq: int) -> Blob | None:
+    """The payload of bytes of an event, by the index alone; None for any other payload."""
+    place = segment.index.blob(seq)
+    if place is None:
+        return None
+    data = read(core, segment, NONCE_BYTES + place.length, place.offset)
+    if crc32c(data) != place.crc:
+        number = segment.index.frame_of(seq)
+        raise _payload_damage(segment, number, seq, place.offset, "other bytes")
+    return Blob(data[NONCE_BYTES:], data[:NONCE_BYTES])
+
+
+def _payload(core: Core, segment: Segment, batch: BatchMeta, seq: int) -> Payload:
+    number = segment.index.frame_of(seq)
+    event = batch.events[seq - batch.header.first_seq]
+    offset, size = payload_extent(event)
+    start = segment.index.frame_offset(number) + batch.header.data_start + offset
+    region = read(core, segment, size, start)
+    try:
+        return decode_payload(event, region)
+    except FrameDamage as damage:
+        raise _payload_damage(segment, number, seq, start, str(damage)) from damage
+
+
+def _payload_damage(
+    segment: Segment, number: int, seq: int, offset: int, evidence: str
+) -> LogCorrupt:
+    error = frame_damage(
+        segment, number, LogReason.DATA_CHECKSUM, "payloads with their checksums", evidence
+    )
+    error.offset, error.first_seq, error.last_seq = offset, seq, seq
+    return error
+
+
+def _unknown(core: Core, seq: int) -> UnknownEvent:
+    return UnknownEvent(
+        f"event: expected a seq from 1 to {core.head_seq}, got {seq} ({core.path})",
+        reason=LogReason.UNKNOWN_EVENT,
+        path=core.path,
+        first_seq=seq,
+        last_seq=seq,
+    )

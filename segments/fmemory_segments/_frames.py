@@ -1,0 +1,231 @@
+"""Reading frames of a segment whose index says where they are: metas, whole frames, SEALs.
+
+Every byte that is returned was checked: the head and the meta of a frame by their CRCs, its data
+where the data are returned. A wrong CRC here is damage, never a torn tail: the frame was accepted
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fmemory_segments._batch import BatchMeta, decode_meta
+from fmemory_segments._catalog import read_failed
+from fmemory_segments._core import Core, Segment
+from fmemory_segments._frame import (
+    FRAME_HEADER_BYTES,
+    FrameDamage,
+    FrameHeader,
+    FrameKind,
+    data_ok,
+    frame_bytes,
+    meta_ok,
+    pad8,
+    unpack_header,
+)
+from fmemory_segments._seal import TRAILER_BYTES, Seal, decode_seal, seal_end, unpack_trailer
+from fmemory_segments._walk import read_exactly
+from fmemory_segments.errors import LogCorrupt, LogReason
+
+GROUP_BYTES_MAX: Final = 1 << 18
+GUESS_BYTES: Final = 1 << 14
+
+
+def read_metas(core: Core, segment: Segment, numbers: Sequence[int]) -> Iterator[BatchMeta]:
+    """What the frames with these numbers say of their events; neighbours share a read.
+
+    Args:
+        numbers: Frame numbers, ascending or descending.
+
+    Raises:
+        LogCorrupt: A head or meta is not what was written.
+        LogReadFailed: The system could not read.
+    """
+    at = 0
+    while at < len(numbers):
+        group = _group(segment, numbers, at)
+        at += len(group)
+        low, high = min(group[0], group[-1]), max(group[0], group[-1])
+        start, end = segment.index.frame_offset(low), frame_end(segment, high)
+        if len(group) == 1:
+            yield _read_meta(core, segment, low)
+            continue
+        view = memoryview(read(core, segment, end - start, start))
+        for number in group:
+            offset = segment.index.frame_offset(number)
+            yield _parse_meta(segment, number, view[offset - start :])
+
+
+def read_frame(core: Core, segment: Segment, number: int) -> tuple[BatchMeta, memoryview]:
+    """A frame's meta and its data, all checked.
+
+    Raises:
+        LogCorrupt, LogReadFailed: As `read_metas`.
+    """
+    offset = segment.index.frame_offset(number)
+    view = memoryview(read(core, segment, frame_end(segment, number) - offset, offset))
+    batch = _parse_meta(segment, number, view)
+    data = view[batch.header.data_start :]
+    if not data_ok(batch.header, data, segment.header.salt, offset):
+        raise frame_damage(segment, number, LogReason.DATA_CHECKSUM, "data with its checksum")
+    return batch, data
+
+
+def frame_end(segment: Segment, number: int) -> int:
+    """Offset in the file behind the frame with this number."""
+    index = segment.index
+    if number + 1 < index.frame_count:
+        return index.frame_offset(number + 1)
+    return segment.frames_end
+
+
+def read(core: Core, segment: Segment, size: int, offset: int) -> bytes:
+    """Exactly these bytes of a segment.
+
+    Raises:
+        LogCorrupt: The file ends before.
+        LogReadFailed: The system could not read.
+    """
+    try:
+        data = read_exactly(core.fs.pread, segment.file.fd, size, offset)
+    except OSError as error:
+        raise read_failed(error, segment.path, offset) from error
+    if len(data) != size:
+        raise too_short(segment, size, len(data), offset)
+    return data
+
+
+def too_short(segment: Segment, size: int, got: int, offset: int) -> LogCorrupt:
+    """The error for a file that ends before bytes that were there once."""
+    return LogCorrupt(
+        f"segment size: expected {size} bytes, got {got} ({segment.path}, byte {offset}); the file "
+        "was cut; no file was changed; run `fmemory verify` on the store",
+        reason=LogReason.ACKNOWLEDGED_LOSS,
+        path=segment.path,
+        offset=offset,
+    )
+
+
+def frame_damage(
+    segment: Segment, number: int, reason: LogReason, expected: str, got: str = "other bytes"
+) -> LogCorrupt:
+    """The error for a frame that is not what was written."""
+    index = segment.index
+    offset = index.frame_offset(number)
+    first, last = seqs_of_frame(segment, number)
+    return LogCorrupt(
+        f"{reason.value.replace('_', ' ')}: expected {expected}, got {got} ({segment.path}, byte "
+        f"{offset}, seq {first} to {last}); other events are intact and no file was changed; run "
+        "`fmemory verify` on the store",
+        reason=reason,
+        path=segment.path,
+        offset=offset,
+        first_seq=first,
+        last_seq=last,
+    )
+
+
+def seqs_of_frame(segment: Segment, number: int) -> tuple[int, int]:
+    """First and last seq of a frame, by the index."""
+    frames = segment.index.events[:, 0]
+    first = int(frames.searchsorted(number, "left"))
+    last = int(frames.searchsorted(number, "right")) - 1
+    return segment.base_seq + first, segment.base_seq + last
+
+
+def find_seal(core: Core, segment: Segment, size: int) -> int | None:
+    """Where the SEAL of a file of this size stands, by its trailer; None if there is none."""
+    tail = read_exactly_checked(core, segment, TRAILER_BYTES, max(0, size - TRAILER_BYTES))
+    return unpack_trailer(tail, size)
+
+
+def read_seal(core: Core, segment: Segment, offset: int, size: int) -> Seal | str:
+    """The SEAL at this offset of a file of this size; words for what is wrong if it is not whole.
+
+    Raises:
+        LogReadFailed: The system could not read.
+    """
+    salt = segment.header.salt
+    head = read_exactly_checked(core, segment, FRAME_HEADER_BYTES, offset)
+    header = unpack_header(head, salt, offset)
+    if header is None or header.kind != FrameKind.SEAL or not header.is_supported:
+        return "a SEAL frame, got other bytes"
+    if seal_end(header, offset) != size:
+        return f"the file to end at byte {seal_end(header, offset)}, got {size}"
+    body = memoryview(
+        read_exactly_checked(
+            core, segment, frame_bytes(header) - FRAME_HEADER_BYTES, offset + FRAME_HEADER_BYTES
+        )
+    )
+    trailer = read_exactly_checked(core, segment, TRAILER_BYTES, size - TRAILER_BYTES)
+    if unpack_trailer(trailer, size) != offset:
+        return "a trailer behind the SEAL, got other bytes"
+    return parse_seal(segment, header, offset, body)
+
+
+def parse_seal(segment: Segment, header: FrameHeader, offset: int, body: memoryview) -> Seal | str:
+    """The SEAL with this header and these bytes behind it; words for what is wrong."""
+    salt = segment.header.salt
+    meta, data = body[: pad8(header.meta_bytes)], body[pad8(header.meta_bytes) :]
+    if not meta_ok(header, meta, salt, offset):
+        return "meta of the SEAL with its checksum, got other bytes"
+    if not data_ok(header, data, salt, offset):
+        return "data of the SEAL with its checksum, got other bytes"
+    if header.first_seq != segment.header.base_seq:
+        return f"a SEAL of base seq {segment.header.base_seq}, got {header.first_seq}"
+    try:
+        return decode_seal(header, meta, data)
+    except FrameDamage as damage:
+        return str(damage)
+
+
+def read_exactly_checked(core: Core, segment: Segment, size: int, offset: int) -> bytes:
+    """At most these bytes of a segment, with errors of the system given a meaning."""
+    try:
+        return read_exactly(core.fs.pread, segment.file.fd, size, offset)
+    except OSError as error:
+        raise read_failed(error, segment.path, offset) from error
+
+
+def _group(segment: Segment, numbers: Sequence[int], at: int) -> Sequence[int]:
+    """Neighbouring frames from `numbers[at]` on that fit one read."""
+    step = 1 if at + 1 < len(numbers) and numbers[at + 1] > numbers[at] else -1
+    end = at + 1
+    first = numbers[at]
+    while end < len(numbers) and numbers[end] == numbers[end - 1] + step:
+        low, high = min(first, numbers[end]), max(first, numbers[end])
+        if frame_end(segment, high) - segment.index.frame_offset(low) > GROUP_BYTES_MAX:
+            break
+        end += 1
+    return numbers[at:end]
+
+
+def _read_meta(core: Core, segment: Segment, number: int) -> BatchMeta:
+    offset = segment.index.frame_offset(number)
+    size = frame_end(segment, number) - offset
+    view = read(core, segment, min(size, GUESS_BYTES), offset)
+    header = unpack_header(view, segment.header.salt, offset)
+    if header is not None and len(view) < header.data_start <= size:
+        view += read(core, segment, header.data_start - len(view), offset + len(view))
+    return _parse_meta(segment, number, memoryview(view))
+
+
+def _parse_meta(segment: Segment, number: int, view: memoryview) -> BatchMeta:
+    salt, offset = segment.header.salt, segment.index.frame_offset(number)
+    header = unpack_header(view[:FRAME_HEADER_BYTES], salt, offset)
+    if header is None or header.kind != FrameKind.BATCH:
+        raise frame_damage(segment, number, LogReason.FRAME_CHECKSUM, "a frame header")
+    first, last = seqs_of_frame(segment, number)
+    if (header.first_seq, header.last_seq) != (first, last):
+        got = f"{header.first_seq} to {header.last_seq}"
+        raise frame_damage(segment, number, LogReason.FRAME_ORDER, f"seqs {first} to {last}", got)
+    meta = view[FRAME_HEADER_BYTES : header.data_start]
+    if not meta_ok(header, meta, salt, offset):
+        raise frame_damage(segment, number, LogReason.META_CHECKSUM, "meta with its checksum")
+    try:
+        return decode_meta(meta, header)
+    except FrameDamage as damage:
+        raise frame_damage(
+            segment, number, LogReason.FRAME_CONTENT, "meta of these events", str(damage)
+        ) from damage

@@ -1,0 +1,240 @@
+"""Opening the segments of a store: sealed ones by their SEAL, the last one by a walk.
+
+It reads and never writes. What the walk of the last segment stopped at is handed back: whether that
+is a clean end, a torn tail to cut off or damage is decided by whoever knows if a lock is held.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from fmemory_segments._batch import WrittenFrame
+from fmemory_segments._catalog import Listing, open_segment, reading
+from fmemory_segments._core import Core, Segment
+from fmemory_segments._frame import frame_bytes
+from fmemory_segments._frames import find_seal, read_seal
+from fmemory_segments._recent import Recent
+from fmemory_segments._seal import Seal
+from fmemory_segments._stream_index import RevisionGap, StreamIndex
+from fmemory_segments._walk import Stop, Walk
+from fmemory_segments.errors import LogCorrupt, LogReason
+from fmemory_segments.event import ZERO_CHAIN
+from fmemory_segments.recovery import CLEAN, Expected, Judgement, Verdict
+
+
+class Loaded(NamedTuple):
+    """The segments of a store as they are on disk.
+
+    Attributes:
+        segments: All of them, in order.
+        streams: Of all of their events.
+        recent: Metas of the frames that were walked.
+        time_ns: When the last event was recorded.
+        stop: Where the walk of the last segment ended.
+        is_split: True if a moved tail was not finished: the segment before the last is unsealed.
+    """
+
+    segments: list[Segment]
+    streams: StreamIndex
+    recent: Recent
+    time_ns: int
+    stop: Stop
+    is_split: bool
+
+    @property
+    def head_seq(self) -> int:
+        """The newest event."""
+        return self.segments[-1].next_seq - 1
+
+
+class Loader:
+    """Builds `Loaded` segment by segment."""
+
+    def __init__(self, core: Core, *, synced_seq: int) -> None:
+        self._core = core
+        self._synced_seq = synced_seq
+        self._streams = StreamIndex()
+        self._recent = Recent()
+        self._segments: list[Segment] = []
+        self._time_ns = 0
+        self._is_split = False
+
+    def load(self, listing: Listing) -> Loaded:
+        """All segments of the listing, which must name at least one.
+
+        Raises:
+            LogCorrupt: One is missing, damaged or of another store.
+            UnsupportedFormat: A newer version wrote one.
+            LogReadFailed: The system could not read.
+        """
+        opened = self._open(listing)
+        stop = Stop(0, 1, CLEAN)
+        for segment, successor in pairwise([*opened, None]):
+            assert segment is not None
+            stop = self._load(segment, successor)
+            self._segments.append(segment)
+            self._time_ns = max(self._time_ns, segment.time_ns)
+        return Loaded(
+            self._segments, self._streams, self._recent, self._time_ns, stop, self._is_split
+        )
+
+    def _open(self, listing: Listing) -> list[Segment]:
+        core = self._core
+        store_id = core.store_id or None
+        segments = []
+        for name in listing.segments:
+            file, header = open_segment(
+                core.fs, core.path, name, write=not core.options.read_only, store_id=store_id
+            )
+            store_id = header.store_id
+            segments.append(Segment.begin(core.path / str(name), header, file, 0))
+        return segments
+
+    def _load(self, segment: Segment, successor: Segment | None) -> Stop:
+        core = self._core
+        self._check_place(segment)
+        with reading(segment.path):
+            size = core.fs.size(segment.file.fd)
+        seal_offset = find_seal(core, segment, size)
+        if seal_offset is not None:
+            found = read_seal(core, segment, seal_offset, size)
+            if isinstance(found, Seal):
+                self._take_seal(segment, found, seal_offset, size)
+                return Stop(size, segment.next_seq, CLEAN)
+            if successor is not None and not successor.header.took_tail:
+                raise self._no_seal(segment, seal_offset, found)
+        elif successor is not None and not successor.header.took_tail:
+            raise self._no_seal(segment, size, "a SEAL, got none")
+        if successor is None:
+            return self._walk(segment, size, None)
+        stop = self._walk(segment, size, successor.base_seq - 1)
+        # A segment that was taken over whole stays as a bare header; any other needs its SEAL.
+        self._is_split = segment.index.event_count > 0 or size != segment.end
+        return stop
+
+    def _check_place(self, segment: Segment) -> None:
+        """Raise unless the segment follows those that were loaded."""
+        previous = self._segments[-1] if self._segments else None
+        expected = previous.next_seq if previous is not None else 1
+        if segment.base_seq != expected:
+            raise LogCorrupt(
+                f"segments: expected one with base seq {expected}, got {segment.base_seq} "
+                f"({segment.path}); no file was changed; put the missing file back",
+                reason=LogReason.MISSING_SEGMENT,
+                path=segment.path,
+                first_seq=min(expected, segment.base_seq),
+                last_seq=max(expected, segment.base_seq) - 1,
+            )
+        chain = previous.chain if previous is not None else ZERO_CHAIN
+        if chain and segment.header.prev_chain != chain:
+            raise LogCorrupt(
+                f"chain: expected the segment to continue {chain.hex()}, got "
+                f"{segment.header.prev_chain.hex()} ({segment.path}, seq {segment.base_seq}); no "
+                "file was changed; run `fmemory verify` on the store",
+                reason=LogReason.CHAIN,
+                path=segment.path,
+                offset=0,
+                first_seq=segment.base_seq,
+            )
+
+    def _take_seal(self, segment: Segment, seal: Seal, offset: int, size: int) -> None:
+        segment.index = seal.index
+        segment.chain = seal.chain
+        segment.time_ns = seal.time_ns
+        segment.end = size
+        segment.frames_end = offset
+        segment.is_sealed = True
+        try:
+            self._streams.apply_segment(seal.stream_infos(), seal.event_ids())
+        except (RevisionGap, ValueError) as error:
+            raise self._no_seal(segment, size, str(error)) from error
+        self._recent.clear()
+
+    def _walk(self, segment: Segment, size: int, upto: int | None) -> Stop:
+        """Index the frames of an unsealed segment, up to a seq where its successor took over."""
+        if upto is not None and upto < segment.base_seq:
+            return Stop(segment.end, segment.base_seq, CLEAN)
+        walk = Walk(
+            self._core.fs,
+            segment.file.fd,
+            salt=segment.header.salt,
+            offset=segment.end,
+            expected=Expected(segment.base_seq, 0, self._time_ns, segment.base_seq),
+            size=size,
+            data_from_seq=self._synced_seq + 1,
+            to_end=True,
+        )
+        with reading(segment.path):
+            for frames in walk.batches():
+                try:
+                    apply_frames(segment, frames, self._streams, self._recent)
+                except RevisionGap as gap:
+                    offset, seq = frames[0].offset, frames[0].batch.header.first_seq
+                    judgement = Judgement(Verdict.DAMAGED, LogReason.FRAME_CONTENT, str(gap))
+                    raise self._core.corrupt(judgement, segment, offset, seq) from gap
+                if upto is not None and segment.next_seq > upto:
+                    break
+        if upto is not None:
+            if segment.next_seq != upto + 1:
+                stop = walk.stop
+                raise self._core.corrupt(
+                    stop.judgement
+                    if stop is not None and stop.judgement.reason
+                    else Judgement(Verdict.DAMAGED, LogReason.FRAME_ORDER, f"events up to {upto}"),
+                    segment,
+                    segment.end,
+                    segment.next_seq,
+                )
+            return Stop(segment.end, segment.next_seq, CLEAN)
+        assert walk.stop is not None
+        if walk.stop.seal is None:
+            return walk.stop
+        return unfinished_seal(self._core, segment, walk.stop, size)
+
+    def _no_seal(self, segment: Segment, offset: int, evidence: str) -> LogCorrupt:
+        judgement = Judgement(Verdict.DAMAGED, LogReason.SEAL, evidence)
+        return self._core.corrupt(judgement, segment, offset, segment.base_seq)
+
+
+def apply_frames(
+    segment: Segment, frames: list[WrittenFrame], streams: StreamIndex, recent: Recent
+) -> None:
+    """Take the frames of a whole batch into the index of their segment.
+
+    Raises:
+        RevisionGap: An event does not follow in its stream.
+    """
+    for _, batch in frames:
+        time_ns = batch.header.time_ns
+        for seq, event in enumerate(batch.events, batch.header.first_seq):
+            streams.apply(
+                event.stream,
+                seq=seq,
+                revision=event.revision,
+                recorded_at_ns=time_ns + event.recorded_after_ns,
+                event_id=event.event_id,
+            )
+    index = segment.index
+    for offset, batch in frames:
+        index.append_frame(offset, batch)
+        recent.add(batch)
+    offset, batch = frames[-1]
+    size = frame_bytes(batch.header)
+    segment.prev_frame_bytes = size
+    segment.time_ns = batch.header.time_ns + batch.events[-1].recorded_after_ns
+    segment.end = segment.frames_end = offset + size
+
+
+def unfinished_seal(core: Core, segment: Segment, stop: Stop, size: int) -> Stop:
+    """What a SEAL means that a walk met but that does not end the file as it should."""
+    found = read_seal(core, segment, stop.offset, size)
+    evidence = found if isinstance(found, str) else "a SEAL behind other frames, got it twice"
+    judgement = Judgement(Verdict.CANDIDATE, LogReason.SEAL, evidence)
+    return Stop(stop.offset, stop.seq, judgement)
+
+
+def expected_after(segment: Segment, time_ns: int) -> Expected:
+    """What the next frame of a segment must continue."""
+    seq = segment.next_seq
+    return Expected(seq, segment.prev_frame_bytes, time_ns, seq)

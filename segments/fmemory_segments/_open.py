@@ -1,0 +1,201 @@
+"""Opening a store: what a folder must be, who may make one, and what is put right on the way.
+
+For writing: under the lock a missing store is created, files left in `tmp/` are removed, a tail
+that is torn or in doubt is dealt with, and everything is synced before a decision rests on it. For
+reading: nothing is created, locked for long or changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fmemory_segments._catalog import (
+    LOCK_NAME,
+    TIP_NAME,
+    list_store,
+    reading,
+    write_failed,
+    writing,
+)
+from fmemory_segments._core import Core
+from fmemory_segments._lock import FileLock
+from fmemory_segments._roll import finish_move, first_segment, settle
+from fmemory_segments._tail import Tail
+from fmemory_segments._tip import TipFile
+from fmemory_segments.errors import (
+    LogNotFound,
+    LogReason,
+    NetworkFileSystem,
+    NotALog,
+    UnsupportedPlatform,
+)
+from fmemory_segments.filesystem import FileKind, is_network
+
+
+@dataclass(slots=True)
+class OpenedFiles:
+    """The files of an open log besides its segments."""
+
+    core: Core
+    tail: Tail
+    lock: FileLock | None
+    lock_fd: int
+    durable_seq: int = 0
+
+    def close(self) -> None:
+        """Close everything; segments close when their last reader is done."""
+        if self.lock_fd >= 0:
+            self.core.fs.close(self.lock_fd)
+            self.lock_fd = -1
+        if self.core.tip is not None:
+            self.core.tip.close()
+            self.core.tip = None
+
+
+def open_files(core: Core, *, create: bool, allow_network: bool) -> OpenedFiles:
+    """Open a store as `core.options` say and read it up to its head.
+
+    Raises:
+        As `Log.open`.
+    """
+    _check_place(core, create=create and not core.options.read_only, allow_network=allow_network)
+    if core.options.read_only:
+        return _open_to_read(core)
+    return _open_to_write(core, create=create)
+
+
+def _check_place(core: Core, *, create: bool, allow_network: bool) -> None:
+    """Raise unless the path is, or may become, the folder of a store."""
+    fs, path = core.fs, core.path
+    if lack := fs.check_platform():
+        raise UnsupportedPlatform(
+            f"platform: expected POSIX with {lack}, got a system without it; nothing was created; "
+            "use a memory, SQLite or PostgreSQL store here",
+            reason=LogReason.PLATFORM,
+            path=path,
+        )
+    with reading(path):
+        kind = fs.kind(path)
+        mount_type = fs.mount_type(path)
+    if kind is not None and kind is not FileKind.FOLDER:
+        raise NotALog(
+            f"path: expected a folder, got a {kind} ({path}); nothing was changed; name the folder "
+            "of the log, or another path",
+            reason=LogReason.NOT_A_FOLDER,
+            path=path,
+        )
+    if kind is None and not create:
+        raise _not_found(core)
+    if is_network(mount_type) and not allow_network:
+        raise NetworkFileSystem(
+            f"mount: expected a local file system, got {mount_type} ({path}); nothing was created; "
+            "its locks and syncs may lie: use a local folder, or pass allow_network=True",
+            reason=LogReason.NETWORK_FILE_SYSTEM,
+            path=path,
+        )
+
+
+def _not_found(core: Core) -> LogNotFound:
+    hint = "read-only opening creates nothing" if core.options.read_only else "create=False"
+    return LogNotFound(
+        f"store: expected a log, got none ({core.path}); {hint}; name another folder, or create it",
+        reason=LogReason.MISSING,
+        path=core.path,
+    )
+
+
+def _open_to_read(core: Core) -> OpenedFiles:
+    fs = core.fs
+    tail = Tail(core)
+    tip_path = core.path / TIP_NAME
+    with reading(core.path):
+        listing = list_store(fs, core.path)
+        if not listing.segments and not listing.is_marked:
+            raise _not_found(core)
+        if fs.kind(tip_path) is not None:
+            fd = fs.open_file(tip_path, write=False, create=False)
+            core.tip = TipFile(fs, fd, tip_path, write=False)
+        try:
+            tip = core.read_tip()
+            if not listing.segments and not tip.synced_seq:
+                raise _not_found(core)
+            tail.open_to_read(tip)
+        except BaseException:
+            OpenedFiles(core, tail, None, -1).close()
+            raise
+    _note_foreign(core, listing.foreign)
+    return OpenedFiles(core, tail, None, -1, min(tip.synced_seq, core.head_seq))
+
+
+def _open_to_write(core: Core, *, create: bool) -> OpenedFiles:
+    fs = core.fs
+    if not create:
+        with reading(core.path):
+            listing = list_store(fs, core.path)
+        if not listing.segments and not listing.is_marked:
+            raise _not_found(core)
+    with writing(core.path):
+        fs.make_folders(core.path)
+        lock_path, tip_path = core.path / LOCK_NAME, core.path / TIP_NAME
+        lock_fd = fs.open_file(lock_path, write=True, create=True)
+        lock = FileLock(fs, lock_fd, lock_path)
+        files = OpenedFiles(core, Tail(core), lock, lock_fd)
+        try:
+            fd = fs.open_file(tip_path, write=True, create=True)
+            core.tip = TipFile(fs, fd, tip_path, write=True)
+            with lock.held(core.options.lock_timeout_s):
+                files.durable_seq = _put_right(core, files.tail)
+        except BaseException:
+            files.close()
+            raise
+    return files
+
+
+def _put_right(core: Core, tail: Tail) -> int:
+    """Under the lock: create what is missing, recover, sync; the seq up to which all is durable."""
+    fs = core.fs
+    assert core.tip is not None
+    tip = core.tip.read()
+    listing = list_store(fs, core.path)
+    if not listing.segments and not tip.synced_seq:
+        first_segment(core)
+    _note_foreign(core, listing.foreign)
+    _empty_tmp(core)
+    with core.tail_lock:
+        loaded = tail.load(tip=tip, may_cut=True)
+    if tip.suspect_from:
+        return settle(core, tail, tip).synced_seq
+    if loaded.is_split:
+        finish_move(core, tail)
+    # What a crashed process left in the page cache must be on disk before anything rests on it.
+    segment = core.active
+    try:
+        fs.datasync(segment.file.fd)
+    except OSError as error:
+        raise core.sync_failed(error) from error
+    try:
+        core.tip.advance(
+            synced_seq=core.head_seq, segment_base=segment.base_seq, synced_offset=segment.end
+        )
+    except OSError as error:
+        core.note(f"TIP could not be written: {error}")
+    return core.head_seq
+
+
+def _empty_tmp(core: Core) -> None:
+    """Remove what was left half-made."""
+    fs = core.fs
+    if fs.kind(core.tmp) is not FileKind.FOLDER:
+        return
+    for name in fs.list_names(core.tmp):
+        path = core.tmp / name
+        if fs.kind(path) is FileKind.FILE:
+            try:
+                fs.remove(path)
+            except OSError as error:
+                core.note(f"could not remove {path}: {write_failed(error, path)}")
+
+
+def _note_foreign(core: Core, names: list[str]) -> None:
+    for name in names:
+        core.note(f"{name} in {core.path} is not a file of the log and was left alone")

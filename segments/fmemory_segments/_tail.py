@@ -1,0 +1,467 @@
+"""The end of the log: taking in what was appended since, and deciding what a bad end means.
+
+Readers take no lock. Where a reader meets bytes that are no whole batch it looks once more under a
+shared lock, so that a writer at work is never mistaken for damage. A writer, under the exclusive
+lock, cuts a torn tail off; a reader leaves it and reports it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from fmemory_segments._catalog import (
+    LOCK_NAME,
+    Listing,
+    list_store,
+    open_segment,
+    read_failed,
+    reading,
+    sync_folder,
+    write_all,
+    writing,
+)
+from fmemory_segments._core import Core, Segment
+from fmemory_segments._frame import FRAME_HEADER_BYTES
+from fmemory_segments._frames import read_seal
+from fmemory_segments._load import (
+    Loaded,
+    Loader,
+    apply_frames,
+    expected_after,
+    unfinished_seal,
+)
+from fmemory_segments._lock import FileLock
+from fmemory_segments._seal import Seal
+from fmemory_segments._stream_index import RevisionGap
+from fmemory_segments._tip import Tip
+from fmemory_segments._walk import Stop, Walk, judge_stop, read_exactly
+from fmemory_segments.errors import LogCorrupt, LogReason, StoreBusy, UnsupportedFormat
+from fmemory_segments.recovery import (
+    CLEAN,
+    Judgement,
+    RecoveryReport,
+    Verdict,
+    judge_end,
+)
+
+PROBE_BYTES: Final = 8
+NOTHING_NEW: Final = bytes(PROBE_BYTES)
+LOOK_AGAIN_S: Final = 0.1
+RECHECK_TIMEOUT_S: Final = 0.05
+COPY_BYTES: Final = 1 << 24
+
+
+class _SeenTail(NamedTuple):
+    """A torn tail that a reader has judged: as long as it looks like this, nothing is new."""
+
+    segment: Segment
+    size: int
+    head: bytes
+
+
+class Tail:
+    """Keeps a `Core` up to date with the files."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._seen: _SeenTail | None = None
+        self._look_again_at = 0.0
+
+    def refresh(self) -> int:
+        """The newest visible seq. Cost: one pread of 8 bytes when nothing is new.
+
+        Raises:
+            LogCorrupt: What stands at the end was on disk once and is damaged.
+            UnsupportedFormat: A newer version wrote it.
+            LogReadFailed: The system could not read.
+        """
+        core = self._core
+        segment = core.segments[-1]
+        try:
+            probe = core.fs.pread(segment.file.fd, PROBE_BYTES, segment.end)
+        except OSError as error:
+            raise read_failed(error, segment.path, segment.end) from error
+        if probe == NOTHING_NEW and time.monotonic() < self._look_again_at:
+            return core.head_seq
+        return self._follow(probe)
+
+    def catch_up(self) -> Tip:
+        """Take in everything, cut off a torn tail. Under the exclusive lock.
+
+        Returns:
+            What TIP says; its `suspect_from` is for the caller to settle.
+
+        Raises:
+            LogCorrupt: Damage, or events that TIP calls synced are gone. No file was changed.
+            UnsupportedFormat: A newer version wrote the end.
+            StoreFull, LogWriteFailed: A torn tail could not be set aside; nothing was changed.
+        """
+        core = self._core
+        segment = core.segments[-1]
+        try:
+            tip = core.read_tip()
+            probe = core.fs.pread(segment.file.fd, PROBE_BYTES, segment.end)
+        except OSError as error:
+            raise read_failed(error, segment.path, segment.end) from error
+        moved = tip.segment_base > segment.base_seq or tip.suspect_from
+        if probe != NOTHING_NEW or moved or self._seen is not None or segment.is_sealed:
+            with core.tail_lock:
+                stop = self._advance(tip)
+                if stop is not None:
+                    self._cut_or_raise(stop, tip)
+                self._seen = None
+        if core.head_seq < tip.synced_seq:
+            raise self._lost(tip.synced_seq)
+        return tip
+
+    def load(self, *, tip: Tip, may_cut: bool) -> Loaded:
+        """Read all segments from the files and use them from now on.
+
+        Args:
+            tip: What TIP said before anything was read.
+            may_cut: The exclusive lock is held: a torn tail is cut off.
+
+        Raises:
+            LogCorrupt: Damage, a missing segment, or acknowledged events that are gone.
+        """
+        core = self._core
+        listing = list_store(core.fs, core.path)
+        if not listing.segments:
+            raise self._lost(max(tip.synced_seq, core.head_seq))
+        loaded = self._adopt(listing, tip)
+        stop = loaded.stop
+        if stop.judgement.verdict is not Verdict.CLEAN:
+            if may_cut:
+                self._cut_or_raise(stop, tip)
+            else:
+                self._note_or_raise(stop, tip)
+        if (end := judge_end(head_seq=core.head_seq, synced_seq=tip.synced_seq)) is not CLEAN:
+            raise core.corrupt(end, core.active, core.active.end, core.head_seq + 1)
+        return loaded
+
+    def open_to_read(self, tip: Tip) -> None:
+        """Read all segments without a lock; what looks bad is read again while nobody writes.
+
+        Raises:
+            LogCorrupt: Damage, a missing segment, or acknowledged events that are gone.
+            UnsupportedFormat: A newer version wrote the store.
+        """
+        core = self._core
+        try:
+            loaded = self._adopt(list_store(core.fs, core.path), tip)
+            doubtful = loaded.stop.judgement.verdict is not Verdict.CLEAN
+            if not doubtful and core.head_seq >= tip.synced_seq:
+                return
+        except LogCorrupt:
+            loaded = None
+        with self._shared_lock(core.options.lock_timeout_s) as is_quiet:
+            if is_quiet or loaded is None:
+                self.load(tip=core.read_tip(), may_cut=False)
+
+    def _follow(self, probe: bytes) -> int:
+        """The slow way of `refresh`: something is new, or it is time to look closer."""
+        core = self._core
+        core.check()
+        segment = core.segments[-1]
+        with core.tail_lock, reading(segment.path):
+            tip = core.read_tip()
+            if probe == NOTHING_NEW and tip.segment_base <= segment.base_seq:
+                self._look_again_at = time.monotonic() + LOOK_AGAIN_S
+                return core.head_seq
+            if self._is_seen(segment):
+                return core.head_seq
+            stop = self._advance(tip)
+        if stop is None:
+            return core.head_seq
+        return self._look_once_more()
+
+    def _look_once_more(self) -> int:
+        """Decide about a bad end under the shared lock, unless a writer is at work."""
+        core = self._core
+        with reading(core.path), self._shared_lock(RECHECK_TIMEOUT_S) as is_quiet:
+            if not is_quiet:
+                return core.head_seq  # Whoever writes now will finish, or be found out later.
+            with core.tail_lock:
+                tip = core.read_tip()
+                stop = self._advance(tip)
+                if stop is not None:
+                    self._note_or_raise(stop, tip)
+        return core.head_seq
+
+    @contextmanager
+    def _shared_lock(self, timeout_s: float) -> Iterator[bool]:
+        """Whether nobody writes for the length of a block.
+
+        The lock has a descriptor of its own: on the writer's it would replace the writer's lock.
+        """
+        core = self._core
+        path = core.path / LOCK_NAME
+        if core.fs.kind(path) is None:
+            yield True  # A copy without LOCK: nobody has it open for writing.
+            return
+        fd = core.fs.open_file(path, write=False, create=False)
+        try:
+            lock = FileLock(core.fs, fd, path)
+            try:
+                lock.acquire(timeout_s, shared=True)
+            except StoreBusy:
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                lock.release()
+        finally:
+            core.fs.close(fd)
+
+    def _advance(self, tip: Tip) -> Stop | None:
+        """Apply whole batches from the end on, through new segments; where it stopped, if badly."""
+        core = self._core
+        while True:
+            segment = core.active
+            if segment.is_sealed:
+                if not self._open_next(segment):
+                    return None
+                continue
+            size = core.fs.size(segment.file.fd)
+            if size < segment.end or tip.segment_base > segment.base_seq:
+                stop = self._reload_if_moved(segment, tip)
+                if stop is not None or core.active is segment:
+                    return stop
+                continue
+            stop = self._walk(segment, size)
+            if stop.seal is not None:
+                found = read_seal(core, segment, stop.offset, size)
+                if isinstance(found, Seal):
+                    segment.end = size  # `frames_end` stays.
+                    segment.chain = found.chain
+                    segment.is_sealed = True
+                    continue
+                return unfinished_seal(core, segment, stop, size)
+            if stop.judgement.verdict is Verdict.CLEAN:
+                return None
+            moved = self._reload_if_moved(segment, tip)
+            return moved or (stop if core.active is segment else None)
+
+    def _walk(self, segment: Segment, size: int) -> Stop:
+        core = self._core
+        walk = Walk(
+            core.fs,
+            segment.file.fd,
+            salt=segment.header.salt,
+            offset=segment.end,
+            expected=expected_after(segment, core.time_ns),
+            size=size,
+            data_from_seq=0,
+            to_end=False,
+        )
+        for frames in walk.batches():
+            try:
+                apply_frames(segment, frames, core.streams, core.recent)
+            except RevisionGap as gap:
+                judgement = Judgement(Verdict.DAMAGED, LogReason.FRAME_CONTENT, str(gap))
+                return Stop(segment.end, segment.next_seq, judgement)
+            core.time_ns = segment.time_ns
+            core.head_seq = segment.next_seq - 1
+        assert walk.stop is not None
+        return walk.stop
+
+    def _open_next(self, segment: Segment) -> bool:
+        """Open the successor of a sealed segment; False if there is none yet."""
+        core = self._core
+        for name in list_store(core.fs, core.path).segments:
+            if name.base_seq == segment.next_seq and core.path / str(name) != segment.path:
+                break
+        else:
+            return False
+        file, header = open_segment(
+            core.fs,
+            core.path,
+            name,
+            write=not core.options.read_only,
+            store_id=core.store_id,
+        )
+        opened = Segment.begin(core.path / str(name), header, file, segment.time_ns)
+        if header.prev_chain != segment.chain:
+            judgement = Judgement(
+                Verdict.DAMAGED,
+                LogReason.CHAIN,
+                f"a segment that continues {segment.chain.hex()}, got {header.prev_chain.hex()}",
+            )
+            raise core.corrupt(judgement, opened, 0, name.base_seq)
+        core.set_segments((*core.segments, opened))
+        return True
+
+    def _reload_if_moved(self, segment: Segment, tip: Tip) -> Stop | None:
+        """Read the store anew if another segment took over the tail of the active one."""
+        core = self._core
+        newest = list_store(core.fs, core.path).segments[-1]
+        if core.path / str(newest) == segment.path:
+            size = core.fs.size(segment.file.fd)
+            if size < segment.end:
+                raise self._went_back(None)
+            return None
+        loaded = self._adopt(list_store(core.fs, core.path), tip)
+        return loaded.stop if loaded.stop.judgement.verdict is not Verdict.CLEAN else None
+
+    def _adopt(self, listing: Listing, tip: Tip) -> Loaded:
+        """Read all segments and use them from now on."""
+        core = self._core
+        loaded = Loader(core, synced_seq=tip.synced_seq).load(listing)
+        if loaded.head_seq < core.head_seq:
+            raise self._went_back(loaded.head_seq)
+        core.store_id = loaded.segments[0].header.store_id
+        core.streams, core.recent = loaded.streams, loaded.recent
+        core.time_ns = loaded.time_ns
+        core.set_segments(tuple(loaded.segments))
+        core.head_seq = loaded.head_seq
+        return loaded
+
+    def _is_seen(self, segment: Segment) -> bool:
+        seen = self._seen
+        if seen is None or seen.segment is not segment:
+            return False
+        core = self._core
+        head = core.fs.pread(segment.file.fd, FRAME_HEADER_BYTES, segment.end)
+        return seen.head == head and seen.size == core.fs.size(segment.file.fd)
+
+    def _judge(self, stop: Stop, tip: Tip) -> Judgement:
+        """The verdict on a bad end; raises unless it is a torn tail."""
+        core = self._core
+        segment = core.active
+        judgement = judge_stop(
+            core.fs,
+            segment.file.fd,
+            salt=segment.header.salt,
+            stop=stop,
+            size=core.fs.size(segment.file.fd),
+            synced_seq=tip.synced_seq,
+        )
+        if judgement.verdict is Verdict.NEWER:
+            assert judgement.reason is not None
+            raise UnsupportedFormat(
+                f"frame version: expected {judgement.evidence} ({segment.path}, byte "
+                f"{stop.offset}, seq {stop.seq}); nothing was changed; open it with a newer "
+                "version of fmemory",
+                reason=judgement.reason,
+                path=segment.path,
+                offset=stop.offset,
+                first_seq=stop.seq,
+            )
+        if judgement.verdict is Verdict.DAMAGED:
+            raise core.corrupt(judgement, segment, stop.offset, stop.seq)
+        return judgement
+
+    def _note_or_raise(self, stop: Stop, tip: Tip) -> None:
+        """As a reader: report a torn tail and leave it."""
+        core = self._core
+        segment = core.active
+        self._judge(stop, tip)
+        size = core.fs.size(segment.file.fd)
+        head = core.fs.pread(segment.file.fd, FRAME_HEADER_BYTES, segment.end)
+        self._seen = _SeenTail(segment, size, head)
+        torn_bytes = self._used_end(segment, stop.offset, size) - stop.offset
+        self._report(RecoveryReport(torn_bytes, segment.path.name, stop.offset, stop.seq))
+
+    def _cut_or_raise(self, stop: Stop, tip: Tip) -> None:
+        """As a writer: set a torn tail aside and cut it off."""
+        core = self._core
+        segment = core.active
+        self._judge(stop, tip)
+        with writing(segment.path):
+            self.cut(segment, stop.offset, stop.seq)
+
+    def cut(self, segment: Segment, offset: int, seq: int, *, torn: bool = True) -> None:
+        """Copy a segment's bytes from an offset on to the quarantine, then cut them off.
+
+        Args:
+            torn: An append was cut short there, which is reported.
+
+        Raises:
+            OSError: Nothing was changed, or the segment was cut and it is unknown whether on disk.
+        """
+        core = self._core
+        size = core.fs.size(segment.file.fd)
+        used_end = self._used_end(segment, offset, size)
+        name = None
+        if used_end > offset:
+            name = self._quarantine(segment, offset, used_end)
+        core.fs.truncate(segment.file.fd, offset)
+        core.fs.sync(segment.file.fd)
+        segment.zero_end = offset
+        if name is not None and torn:
+            self._report(
+                RecoveryReport(
+                    used_end - offset, segment.path.name, offset, seq, name, applied=True
+                )
+            )
+
+    def _quarantine(self, segment: Segment, start: int, end: int) -> str:
+        """Copy bytes of a segment to a new file; its name."""
+        core = self._core
+        is_new = core.fs.kind(core.quarantine) is None
+        core.fs.make_folders(core.quarantine)
+        name = f"{segment.path.stem}-{start:012}-{secrets.token_hex(4)}.tail"
+        fd = core.fs.create_file(core.quarantine / name)
+        try:
+            for at in range(start, end, COPY_BYTES):
+                size = min(COPY_BYTES, end - at)
+                data = read_exactly(core.fs.pread, segment.file.fd, size, at)
+                write_all(core.fs, fd, data, at - start)
+            core.fs.sync(fd)
+        finally:
+            core.fs.close(fd)
+        sync_folder(core.fs, core.quarantine)
+        if is_new:
+            sync_folder(core.fs, core.path)
+        return name
+
+    def _used_end(self, segment: Segment, start: int, size: int) -> int:
+        """Offset behind the last byte of a file that is not zero; `start` if there is none."""
+        core = self._core
+        end = size
+        while end > start:
+            at = max(start, end - COPY_BYTES)
+            data = read_exactly(core.fs.pread, segment.file.fd, end - at, at)
+            used = len(data.rstrip(b"\0"))
+            if used:
+                return at + used
+            end = at
+        return start
+
+    def _report(self, report: RecoveryReport) -> None:
+        core = self._core
+        if report not in core.recoveries:
+            core.recoveries.append(report)
+
+    def _lost(self, synced_seq: int) -> LogCorrupt:
+        core = self._core
+        where = core.active.path if core.segments else core.path
+        return LogCorrupt(
+            f"log end: expected events up to seq {synced_seq}, as TIP says were on disk, got "
+            f"{core.head_seq} ({where}); no file was changed; put the missing files back, or "
+            "restore a backup",
+            reason=LogReason.ACKNOWLEDGED_LOSS if core.segments else LogReason.MISSING_SEGMENT,
+            path=where,
+            offset=core.active.end if core.segments else None,
+            first_seq=core.head_seq + 1,
+            last_seq=synced_seq,
+        )
+
+    def _went_back(self, head_seq: int | None) -> LogCorrupt:
+        core = self._core
+        got = "a shorter file" if head_seq is None else f"seq {head_seq}"
+        return LogCorrupt(
+            f"log end: expected events up to seq {core.head_seq}, which this handle has read, got "
+            f"{got} ({core.active.path}); no file was changed; open the log again to see what is "
+            "left",
+            reason=LogReason.HEAD_WENT_BACK,
+            path=core.active.path,
+            offset=core.active.end,
+            first_seq=None if head_seq is None else head_seq + 1,
+            last_seq=core.head_seq,
+        )
