@@ -270,7 +270,8 @@ def _fill(core: Core, segment: Segment, offsets: Int64Array, target: VectorArray
         sizes = np.full(len(offsets[part]), width)
         scratch, at = _gather(core, segment, offsets[part], sizes)
         items = np.frombuffer(scratch, target.dtype, len(scratch) // target.itemsize)
-        np.take(sliding_window_view(items, dim), at // target.itemsize, axis=0, out=target[part])
+        # Not `take`, which would copy all windows first.
+        target[part] = sliding_window_view(items, dim)[at // target.itemsize]
 
 
 def _parts(sizes: Int64Array) -> Iterator[slice]:
