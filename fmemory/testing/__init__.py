@@ -5,16 +5,22 @@ what it can do, and pytest runs every rule of the contract against it. `MemoryMa
 with random operations against a plain model.
 """
 
+import pkgutil
+
 import pytest
 
-pytest.register_assert_rewrite("fmemory.testing")
+pytest.register_assert_rewrite(*(f"{__name__}.{one.name}" for one in pkgutil.iter_modules(__path__)))
 
 from fmemory.testing._capabilities import Capability, CapabilityReport, CapabilityRow
 from fmemory.testing._journal_suite import JournalSuite
+from fmemory.testing._model_backend import ModelBackend
+from fmemory.testing._suite import MemoryBackendSuite
 
 __all__ = [
     "Capability",
     "CapabilityReport",
     "CapabilityRow",
     "JournalSuite",
+    "MemoryBackendSuite",
+    "ModelBackend",
 ]

@@ -191,8 +191,9 @@ def put(
     """A draft of rows: text and vector of each follow from its id, so reads can be checked."""
     bodies = [note_body(one) for one in ids]
     offsets = np.cumsum([0, *map(len, bodies)], dtype=np.uint32)
-    shape = (len(ids), dim)
-    vectors: VectorArray = np.array([vector_of(one, dim) for one in ids], dtype).reshape(shape)
+    vectors: VectorArray = np.zeros((len(ids), dim), dtype=dtype)
+    for row, one in enumerate(ids):
+        vectors[row] = vector_of(one, dim)
     rows = Rows(
         timestamps=np.array(timestamps or [float(i) for i in range(len(ids))], dtype=np.float64),
         notes=b"".join(bodies),

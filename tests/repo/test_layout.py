@@ -119,12 +119,12 @@ def imports_of(folder: Path) -> Iterator[tuple[Path, int, str]]:
 
 
 def may_stand_in_init(node: ast.stmt) -> bool:
-    """A docstring or call (assert rewriting), an import, or an assignment of dunder names."""
+    """A docstring or call (assert rewriting), an import, an alias, or dunder names."""
     match node:
         case ast.Import() | ast.ImportFrom() | ast.Expr():
             return True
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            return name.startswith("__")
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name.startswith("__") or isinstance(value, ast.Name)
         case _:
             return False
 

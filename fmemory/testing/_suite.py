@@ -1,0 +1,64 @@
+"""The suite for whoever writes a backend, assembled from its parts; one part a verb or subject."""
+
+from __future__ import annotations
+
+from fmemory.testing._async import AsyncLoopsPart, AsyncTwinsPart
+from fmemory.testing._records_meta import MetaPart, NamespacesPart
+from fmemory.testing._records_put import PutPart
+from fmemory.testing._records_read import ClearPart, CountPart, DeletePart, GetPart
+from fmemory.testing._records_refused import BadRecordPart, BadRequestPart
+from fmemory.testing._records_scan import CursorPart, IterAllPart, ScanPart
+from fmemory.testing._records_values import CopiesPart, ValuesPart
+from fmemory.testing._records_vectors import ConveniencePart, NearestPart, VectorsPart
+from fmemory.testing._sessions_bootstrap import (
+    ArtifactsPart,
+    BadSessionInputPart,
+    FeaturesPart,
+    InitializePart,
+)
+from fmemory.testing._sessions_transcript import (
+    ConversationStorePart,
+    SessionHandlePart,
+    TranscriptPart,
+)
+
+__all__ = ["MemoryBackendSuite"]
+
+
+class MemoryBackendSuite(
+    PutPart,
+    GetPart,
+    DeletePart,
+    CountPart,
+    ClearPart,
+    ScanPart,
+    CursorPart,
+    IterAllPart,
+    MetaPart,
+    NamespacesPart,
+    ValuesPart,
+    CopiesPart,
+    BadRecordPart,
+    BadRequestPart,
+    VectorsPart,
+    NearestPart,
+    ConveniencePart,
+    InitializePart,
+    ArtifactsPart,
+    FeaturesPart,
+    BadSessionInputPart,
+    TranscriptPart,
+    SessionHandlePart,
+    ConversationStorePart,
+    AsyncTwinsPart,
+    AsyncLoopsPart,
+):
+    """Every rule of the memory contract as a test; subclass it and say how to open one.
+
+        class TestMyMemory(MemoryBackendSuite):
+            def open_backend(self, location):
+                return MyMemory(location)
+
+    What is not declared (`PERSISTENT = True` and so on) is skipped with a reason that names it;
+    `print(TestMyMemory.capability_report())` shows what is claimed.
+    """
