@@ -94,6 +94,8 @@ from fmemory.session_models import (
 )
 from fmemory_segments import Finding, Head, RecoveryReport
 
+__version__ = "0.1.0"
+
 InMemoryBackend = InMemoryMemoryBackend
 
 __all__ = [
@@ -182,6 +184,7 @@ __all__ = [
     "TypeStats",
     "UnsupportedPlatform",
     "VectorBlock",
+    "__version__",
     "aopen",
     "audit",
     "create_memory_backend",
