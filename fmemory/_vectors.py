@@ -116,11 +116,7 @@ def _numbers(value: object, where: str) -> VectorArray:
         beyond = (array > _INT_EXACT_MAX) | (array < -_INT_EXACT_MAX)
         if beyond.any():
             index = int(np.argmax(beyond))
-            raise ContractError(
-                f"expected numbers that float64 holds exactly, got {array[index]}",
-                where=f"{where}[{index}]",
-                reason=Reason.NOT_EXACT,
-            )
+            raise _not_exact(array[index], f"{where}[{index}]")
     with np.errstate(all="ignore"):
         return array.astype(FLOAT64)
 
@@ -130,17 +126,40 @@ def _array_of_sequence(value: object, where: str) -> npt.NDArray[np.generic]:
         items = as_tuple(value, "numbers")
     except ContractError as error:
         raise error.within(where) from None
+    kinds = set(map(type, items))
+    if kinds <= {float}:
+        return np.array(items, FLOAT64)
+    if not kinds <= {float, int}:
+        _refuse_items(items, where)
+    try:
+        array = np.array(items)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _not_numbers(f"a sequence numpy refuses ({error})", where) from None
+    if int in kinds and array.dtype.kind not in "iu":
+        # Beside a float, or beyond 64 bit, numpy rounds ints in silence.
+        for index, item in enumerate(items):
+            if type(item) is int and abs(item) > _INT_EXACT_MAX:
+                raise _not_exact(item, f"{where}[{index}]")
+    return array
+
+
+def _refuse_items(items: tuple[object, ...], where: str) -> None:
+    """Raises for what numpy would turn into numbers although it is none."""
     for index, item in enumerate(items):
-        if isinstance(item, (bool, np.bool_, str, bytes)) or item is None:
+        if item is None or isinstance(item, (bool, np.bool_, str, bytes)):
             raise ContractError(
                 f"expected a number, got {brief(item)}",
                 where=f"{where}[{index}]",
                 reason=Reason.WRONG_TYPE,
             )
-    try:
-        return np.array(items)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise _not_numbers(f"a sequence numpy refuses ({error})", where) from None
+
+
+def _not_exact(number: object, where: str) -> ContractError:
+    return ContractError(
+        f"expected a number that float64 holds exactly, got {brief(number)}",
+        where=where,
+        reason=Reason.NOT_EXACT,
+    )
 
 
 def _not_numbers(got: str, where: str) -> ContractError:
