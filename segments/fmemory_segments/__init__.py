@@ -31,10 +31,11 @@ from fmemory_segments.event import (
     Stream,
     StreamInfo,
 )
-from fmemory_segments.filesystem import FileSystem
+from fmemory_segments.filesystem import FileSystem, PosixFileSystem
 from fmemory_segments.finding import Finding
 from fmemory_segments.log import Log
 from fmemory_segments.recovery import RecoveryReport
+from fmemory_segments.verify import verify_store
 
 __all__ = [
     "DIGEST_BYTES",
@@ -56,6 +57,7 @@ __all__ = [
     "LogError",
     "LogReason",
     "Payload",
+    "PosixFileSystem",
     "RecoveryReport",
     "RowPage",
     "RowRun",
@@ -69,4 +71,5 @@ __all__ = [
     "event_digest",
     "payload_digest",
     "row_digests",
+    "verify_store",
 ]

@@ -224,6 +224,20 @@ def _frames_of(
     yield from _metas(core, segment, after, upto, stream, backwards=backwards)
 
 
+def count_usage(core: Core, upto: int) -> dict[tuple[Stream, str], tuple[int, int]]:
+    """Events and payload bytes by stream and type, of all events up to a seq."""
+    found: dict[tuple[Stream, str], tuple[int, int]] = {}
+    for segment in core.segments:
+        if segment.base_seq > upto:
+            break
+        for header, events in _frames_of(core, segment, 0, upto, None, backwards=False):
+            for event in events[: upto - header.first_seq + 1]:
+                name = (event.stream, event.type)
+                count, size = found.get(name, (0, 0))
+                found[name] = (count + 1, size + payload_extent(event)[1])
+    return found
+
+
 def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
     """The payloads of these events, checked, in their order.
 

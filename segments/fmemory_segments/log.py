@@ -19,17 +19,16 @@ from typing import Literal, Self, TypeAlias
 from fmemory_segments._append import finish_batch, prepare_drafts, prepare_import, write_batch
 from fmemory_segments._batch import PreparedBatch
 from fmemory_segments._chain import ChainCache
-from fmemory_segments._core import Core, Durability, Options, Segment, State
-from fmemory_segments._events import envelopes, fold, payloads
+from fmemory_segments._core import Core, Durability, Options, Segment
+from fmemory_segments._events import count_usage, envelopes, fold, payloads
 from fmemory_segments._load import apply_frames
 from fmemory_segments._lock import FileLock
 from fmemory_segments._open import OpenedFiles, open_files
 from fmemory_segments._roll import roll, settle
 from fmemory_segments._rows import read_rows
 from fmemory_segments._sync import GroupSync, IntervalSync, SyncTarget
-from fmemory_segments._tail import Tail
 from fmemory_segments._watch import Watcher
-from fmemory_segments.errors import InvalidDraft, LogError, LogReason, StoreBusy
+from fmemory_segments.errors import InvalidDraft, LogError, LogReason
 from fmemory_segments.event import (
     Commit,
     Draft,
@@ -44,7 +43,9 @@ from fmemory_segments.event import (
     UInt64Array,
 )
 from fmemory_segments.filesystem import FileSystem, PosixFileSystem, after_fork_in_child
+from fmemory_segments.finding import Finding
 from fmemory_segments.recovery import RecoveryReport
+from fmemory_segments.verify import verify_store
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 SEGMENT_FRAMES_MAX = 65_536
@@ -61,15 +62,32 @@ class LogStats:
         event_count: Events ever appended.
         stream_count: Streams with at least one event.
         segment_count: Segment files.
-        file_bytes: Their size, zeros ahead included.
+        stored_bytes: Their size, zeros ahead included.
         index_bytes: Memory of the places of events and rows in this process.
     """
 
     event_count: int
     stream_count: int
     segment_count: int
-    file_bytes: int
+    stored_bytes: int
     index_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogUsage:
+    """How much one type of event of one stream holds.
+
+    Attributes:
+        stream: The stream.
+        type: Of the events.
+        event_count: How many.
+        payload_bytes: What their payloads take, nonces and padding included.
+    """
+
+    stream: Stream
+    type: str
+    event_count: int
+    payload_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +96,14 @@ class LogHealth:
 
     Attributes:
         state: `ok`, `full` (appends are refused until there is room), `poisoned` (reopen),
-            `forked` (opened by the parent process) or `closed`.
+            or `closed` (also for a handle that was carried over a fork).
         head_seq: Newest event seen.
         durable_seq: Everything up to here is known to be on disk.
         recoveries: Torn tails that this handle cut off, or saw.
         notices: Sentences about what a person should know.
     """
 
-    state: State
+    state: Literal["ok", "full", "poisoned", "closed"]
     head_seq: int
     durable_seq: int
     recoveries: tuple[RecoveryReport, ...]
@@ -379,6 +397,29 @@ class Log:
         self._core.check()
         return self._watcher.subscribe(callback)
 
+    def verify(self, pinned: Head | None = None) -> list[Finding]:
+        """What is wrong with the files of this log, down to the event; nothing is changed.
+
+        Args:
+            pinned: A head that was kept elsewhere.
+
+        Cost: O(bytes), SHA-256 over all of them.
+        """
+        self._core.check()
+        return verify_store(self._core.fs, self._core.path, pinned)
+
+    def usage(self) -> list[LogUsage]:
+        """How much each type of event of each stream holds, by stream and type.
+
+        Raises:
+            LogCorrupt, LogReadFailed: A frame is damaged or cannot be read.
+
+        Cost: O(events): the metas of all frames are read.
+        """
+        self._core.check()
+        found = count_usage(self._core, self._core.head_seq)
+        return [LogUsage(*names, *numbers) for names, numbers in sorted(found.items())]
+
     def stats(self) -> LogStats:
         """How large the log is, as far as this handle has read it."""
         core = self._core
@@ -388,7 +429,7 @@ class Log:
             event_count=core.head_seq,
             stream_count=len(core.streams),
             segment_count=len(segments),
-            file_bytes=sum(core.fs.size(segment.file.fd) for segment in segments),
+            stored_bytes=sum(core.fs.size(segment.file.fd) for segment in segments),
             index_bytes=sum(segment.index.size_bytes for segment in segments),
         )
 
@@ -396,7 +437,7 @@ class Log:
         """The state of this handle. Never raises."""
         core = self._core
         return LogHealth(
-            core.state,
+            "closed" if core.state == "forked" else core.state,
             core.head_seq,
             self._sync.durable_seq,
             tuple(core.recoveries),
@@ -639,5 +680,3 @@ def _refuse_in_child() -> None:
 
 
 after_fork_in_child(_refuse_in_child)
-
-__all__ = ["Log", "LogHealth", "LogStats", "LogTxn", "StoreBusy", "Tail"]
