@@ -9,7 +9,9 @@ import pkgutil
 
 import pytest
 
-pytest.register_assert_rewrite(*(f"{__name__}.{one.name}" for one in pkgutil.iter_modules(__path__)))
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{one.name}" for one in pkgutil.iter_modules(__path__))
+)
 
 from fmemory.testing._capabilities import Capability, CapabilityReport, CapabilityRow
 from fmemory.testing._journal_suite import JournalSuite

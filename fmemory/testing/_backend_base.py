@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 import pytest
 
 from fmemory._json_values import JsonValue
-from fmemory.backend import MemoryBackend
+from fmemory.backend import MemoryBackend, MemoryView
 from fmemory.errors import MemoryBackendError, Reason
 from fmemory.record_models import (
     ClearResult,
@@ -192,7 +192,7 @@ class BackendSuiteBase:
         return memory.set_meta(memory.meta_set_request(key, value, namespace=namespace))
 
 
-def readable(memory: MemoryBackend) -> object:
+def readable(memory: MemoryView) -> object:
     """Everything that can be read of the namespaces, keys and sessions that the suite uses."""
     spaces = [
         (

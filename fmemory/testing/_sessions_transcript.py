@@ -234,9 +234,12 @@ class SessionHandlePart(BackendSuiteBase):
     @pytest.mark.parametrize("run_id", ["", None, 1, "r\ud800"])
     def test_run_of_a_bad_id_writes_nothing(self, memory: MemoryBackend, run_id: object) -> None:
         session = memory.session("s1")
-        with self.nothing_written(memory), pytest.raises(ContractError):
-            with cast("Run", self.untyped(session, "run", run_id)):
-                pass
+        with (
+            self.nothing_written(memory),
+            pytest.raises(ContractError),
+            cast("Run", self.untyped(session, "run", run_id)),
+        ):
+            pass
 
 
 class ConversationStorePart(BackendSuiteBase):

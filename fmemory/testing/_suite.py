@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from fmemory.testing._async import AsyncLoopsPart, AsyncTwinsPart
+from fmemory.testing._backend_processes import ProcessesPart
+from fmemory.testing._lifecycle import HeadPart, LifecyclePart, ReadOnlyPart
+from fmemory.testing._log_audit import AuditPart
+from fmemory.testing._log_past import DeletionPart, ForkPart, TimeTravelPart
+from fmemory.testing._log_reads import EventsPart, FollowPart, HistoryPart, ListingPart
+from fmemory.testing._log_writes import AppendPart, BatchPart, IdempotencyPart, ReceiptPart
+from fmemory.testing._memory_file import DumpPart, LoadPart
 from fmemory.testing._records_meta import MetaPart, NamespacesPart
 from fmemory.testing._records_put import PutPart
 from fmemory.testing._records_read import ClearPart, CountPart, DeletePart, GetPart
@@ -52,6 +59,24 @@ class MemoryBackendSuite(
     ConversationStorePart,
     AsyncTwinsPart,
     AsyncLoopsPart,
+    DumpPart,
+    LoadPart,
+    LifecyclePart,
+    ReadOnlyPart,
+    ProcessesPart,
+    ReceiptPart,
+    IdempotencyPart,
+    AppendPart,
+    BatchPart,
+    EventsPart,
+    ListingPart,
+    HistoryPart,
+    FollowPart,
+    AuditPart,
+    TimeTravelPart,
+    ForkPart,
+    DeletionPart,
+    HeadPart,
 ):
     """Every rule of the memory contract as a test; subclass it and say how to open one.
 
