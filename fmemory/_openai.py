@@ -168,7 +168,7 @@ def _converted(block: JsonValue) -> JsonValue:
     source = block.get("source")
     if not isinstance(source, dict):
         return block
-    url = source.get("url")
-    if source.get("type") == "base64":
-        url = f"data:{source.get('media_type')};base64,{source.get('data')}"
+    url, media_type, data = source.get("url"), source.get("media_type"), source.get("data")
+    if isinstance(media_type, str) and isinstance(data, str):
+        url = f"data:{media_type};base64,{data}"
     return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else block

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "ClosedStore",
@@ -528,7 +528,12 @@ def _named(ids: tuple[str, ...]) -> str:
 def _rebuilt(
     kind: type[MemoryBackendError], args: tuple[object, ...], state: dict[str, object]
 ) -> MemoryBackendError:
-    error = kind.__new__(kind, *args)
+    # A leaf that is also an OSError must be made by OSError: the builtin that its layout is.
+    base: type[Any] = kind
+    while base.__module__ != "builtins":
+        assert base.__base__ is not None, "an exception stands on a builtin one"
+        base = base.__base__
+    error: MemoryBackendError = base.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
     return error

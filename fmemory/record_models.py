@@ -7,7 +7,8 @@ does (`check_put`).
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal, TypeAlias, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -199,6 +200,16 @@ class PutRequest(_WriteOptions, frozen=True):
 
     records: _Records
 
+    if TYPE_CHECKING:  # any sequence may be given; what is kept is a tuple
+
+        def __init__(
+            self,
+            records: Sequence[MemoryRecord],
+            *,
+            event_id: str | None = None,
+            expected_revision: int | None = None,
+        ) -> None: ...
+
 
 class PutResult(Model, frozen=True):
     """How many records were written; the receipt if the backend keeps a log."""
@@ -213,6 +224,10 @@ class GetRequest(Model, frozen=True):
     ids: _Ids
     namespace: Namespace = ()
 
+    if TYPE_CHECKING:
+
+        def __init__(self, ids: Sequence[str], namespace: Sequence[str] = ()) -> None: ...
+
 
 class GetResult(Model, frozen=True):
     """The records found, in the order asked for, and the ids that are not there."""
@@ -226,6 +241,17 @@ class DeleteRequest(_WriteOptions, frozen=True):
 
     ids: _Ids
     namespace: Namespace = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            ids: Sequence[str],
+            namespace: Sequence[str] = (),
+            *,
+            event_id: str | None = None,
+            expected_revision: int | None = None,
+        ) -> None: ...
 
 
 class DeleteResult(Model, frozen=True):

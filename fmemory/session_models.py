@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias, cast
 
 import msgspec
 
@@ -196,6 +196,10 @@ class InitPlan(Model, frozen=True):
 
     steps: tuple[InitStep, ...] = ()
 
+    if TYPE_CHECKING:  # any sequence may be given; what is kept is a tuple
+
+        def __init__(self, steps: Sequence[InitStep] = ()) -> None: ...
+
 
 class SessionManifest(Model, frozen=True):
     """What a session is about and where it stands.
@@ -269,6 +273,17 @@ class FeatureRecord(Model, frozen=True):
     description: str
     steps: tuple[str, ...] = ()
     passes: bool = False
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            id: str,  # noqa: A002 - the field's name
+            category: str,
+            description: str,
+            steps: Sequence[str] = (),
+            passes: bool = False,
+        ) -> None: ...
 
 
 class ProgressEntry(Model, frozen=True):
@@ -369,7 +384,20 @@ class ToolCall(Model, frozen=True):
     arguments: JsonObject | str = msgspec.field(default_factory=dict)
 
 
-class Message(Model, frozen=True):
+class _MessageDetails(Model, frozen=True, kw_only=True):
+    """Fields of a message that are given by name only."""
+
+    blocks: tuple[JsonValue, ...] = ()
+    name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    is_error: bool = False
+    id: str | None = None
+    created_at: datetime | None = None
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+
+
+class Message(_MessageDetails, frozen=True):
     """One message of a transcript.
 
     Attributes:
@@ -390,14 +418,23 @@ class Message(Model, frozen=True):
 
     role: Role
     content: str = ""
-    blocks: tuple[JsonValue, ...] = ()
-    name: str | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
-    is_error: bool = False
-    id: str | None = None
-    created_at: datetime | None = None
-    metadata: JsonObject = msgspec.field(default_factory=dict)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            role: Role | Literal["system", "user", "assistant", "tool"],
+            content: str = "",
+            *,
+            blocks: Sequence[JsonValue] = (),
+            name: str | None = None,
+            tool_calls: Sequence[ToolCall] = (),
+            tool_call_id: str | None = None,
+            is_error: bool = False,
+            id: str | None = None,  # noqa: A002 - the field's name
+            created_at: datetime | None = None,
+            metadata: JsonObject = ...,
+        ) -> None: ...
 
 
 class SessionInfo(Model, frozen=True):
