@@ -1,0 +1,263 @@
+"""What people see: lines that fit the terminal, colours where they are wanted, JSON for programs.
+
+rich is imported here and by nothing else, when the first line is printed: `--help` and `--json` do
+without it. Stored text is never taken for markup, nor its control characters for commands.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO, TypeAlias
+
+from fmemory_tools._failure import one_line, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Part: TypeAlias = str | tuple[str, str]
+"""Text, or text and a rich style."""
+
+PROGRESS_AFTER_S = 0.5
+
+FAINT = "dim"
+NUMBER = "cyan"
+GOOD = "green"
+BAD = "red"
+STRONG = "bold"
+WHO = "magenta"
+KIND = "yellow"
+
+
+def print_json(value: object) -> None:
+    """One JSON value on one line."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def width() -> int:
+    """Columns of the terminal; `COLUMNS` wins; 80 where output is no terminal."""
+    return _console().width
+
+
+def check_mark(passes: bool) -> str:
+    """✓ or ✗, in ASCII where the output cannot carry them."""
+    if _can_print("✓✗"):
+        return "✓" if passes else "✗"
+    return "[x]" if passes else "[ ]"
+
+
+def arrow() -> str:
+    """→, in ASCII where the output cannot carry it."""
+    return "→" if _can_print("→") else "->"
+
+
+def print_line(*parts: Part, indent: int = 0) -> None:
+    """One line, cut with an ellipsis where it is wider than the terminal."""
+    from rich.text import Text
+
+    text = Text(" " * indent)
+    for part in parts:
+        content, style = (part, "") if isinstance(part, str) else part
+        text.append(one_line_keeping_spaces(content), style)
+    console = _console()
+    console.print(text, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def print_text(
+    text: str, *, indent: int = 0, style: str = "", lines_max: int | None = None
+) -> None:
+    """Text of any length, wrapped at words; at most `lines_max` lines of it."""
+    from rich.text import Text
+
+    console = _console()
+    room = max(20, console.width - indent)
+    # Tabs have a width that depends on where they stand.
+    whole = Text(printable(text).expandtabs(4), style)
+    lines = list(whole.wrap(console, room, tab_size=4))
+    shown = lines if lines_max is None else lines[:lines_max]
+    for line in shown:
+        line.rstrip()
+        console.print(Text(" " * indent) + line, no_wrap=True, overflow="ignore", crop=True)
+    if len(shown) < len(lines):
+        more = len(lines) - len(shown)
+        print_line((f"({more} more line{'s' if more > 1 else ''})", FAINT), indent=indent)
+
+
+def print_heading(text: str) -> None:
+    """A line that begins a part of the output."""
+    print_line((text, STRONG))
+
+
+def print_entry(*parts: Part, text: str, indent: int = 0) -> None:
+    """A line of parts and a text behind them, which goes on below, further in, if it is long."""
+    from rich.text import Text
+
+    console = _console()
+    line = Text()
+    for part in (*parts, "  " if parts and text else "", text):
+        content, style = (part, "") if isinstance(part, str) else part
+        line.append(one_line_keeping_spaces(content), style)
+    room = max(20, console.width - indent)
+    if line.cell_len <= room:
+        console.print(Text(" " * indent) + line, no_wrap=True, overflow="ignore", crop=True)
+        return
+    words = [part if isinstance(part, tuple) else (part, "") for part in parts]
+    words[-1] = (words[-1][0].rstrip(), words[-1][1])
+    print_line(*words, indent=indent)
+    print_text(text, indent=indent + 2)
+
+
+def print_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Part]],
+    *,
+    right: Sequence[int] = (),
+    narrowest: Mapping[int, int] | None = None,
+    ids: Sequence[int] = (),
+) -> None:
+    """A table that fits the terminal; columns that are empty in every row are left out.
+
+    Args:
+        right: Columns aligned to the right.
+        narrowest: Column → width that it may be cut to, where there is no room; in that order.
+        ids: Columns that are cut in the middle.
+    """
+    table = [[part if isinstance(part, tuple) else (part, "") for part in row] for row in rows]
+    kept = [n for n in range(len(headers)) if any(row[n][0] for row in table)]
+    cells = {n: max(len(headers[n]), *(cells_of(row[n][0]) for row in table)) for n in kept}
+    for n, least in (narrowest or {}).items():
+        missing = sum(cells.values()) + 2 * (len(kept) - 1) - width()
+        if missing > 0 and n in cells:
+            cells[n] = max(min(least, cells[n]), cells[n] - missing)
+    names = [fit(headers[n].rjust(cells[n]) if n in right else headers[n], cells[n]) for n in kept]
+    print_line(("  ".join(names), FAINT))
+    for row in table:
+        parts: list[Part] = []
+        for n in kept:
+            text, style = row[n]
+            shown = fit_ends(text, cells[n]) if n in ids else fit(text, cells[n])
+            parts += [(shown.strip().rjust(cells[n]) if n in right else shown, style), "  "]
+        print_line(*parts[:-1])
+
+
+def fit(text: str, cells: int) -> str:
+    """One line of exactly `cells` columns: padded, or cut with an ellipsis.
+
+    >>> fit("transcript_appended", 12), fit("ok", 4)
+    ('transcript_…', 'ok  ')
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    text = one_line(text)
+    if cell_len(text) <= cells:
+        return set_cell_size(text, cells)
+    ellipsis = "…" if _can_print("…") else "~"
+    return set_cell_size(text, cells - 1) + ellipsis if cells > 0 else ""
+
+
+def fit_ends(text: str, cells: int) -> str:
+    """As `fit`, but what is cut is the middle: ids tell apart by both ends.
+
+    >>> fit_ends("491e126e-1e71-469c.agent-afb92ff", 16)
+    '491e126e…afb92ff'
+    """
+    text = one_line(text)
+    if cells_of(text) <= cells or cells < 3:
+        return fit(text, cells)
+    first = fit(text, cells // 2 + 1)
+    return first + text[-(cells - cells // 2 - 1) :] if text.isascii() else fit(text, cells)
+
+
+def cells_of(text: str) -> int:
+    """Columns that one line of this text takes."""
+    from rich.cells import cell_len
+
+    return cell_len(one_line(text))
+
+
+def one_line_keeping_spaces(text: str) -> str:
+    """The text on one line; unlike `one_line` it keeps runs of spaces, which align columns."""
+    return printable(text).replace("\n", " ").replace("\t", " ")
+
+
+@contextmanager
+def progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr while the body works, if a person watches and it takes a while.
+
+    Args:
+        total: Number of units, where it is known; else the bar only shows that work goes on.
+
+    Yields:
+        A function to be told of units done.
+    """
+    if not sys.stderr.isatty():
+        yield _nothing
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        *([TaskProgressColumn()] if total is not None else []),
+        TimeElapsedColumn(),
+        console=Console(stderr=True, highlight=False),
+        transient=True,
+    )
+    task = bar.add_task(one_line(label), total=total)
+    timer = _late(bar.start)
+    try:
+        yield lambda done: bar.advance(task, done)
+    finally:
+        timer()
+        bar.stop()
+
+
+def _late(start: Callable[[], None]) -> Callable[[], None]:
+    """Call `start` after `PROGRESS_AFTER_S`, unless what is returned was called before."""
+    from threading import Lock, Timer
+
+    lock, over = Lock(), False
+
+    def run() -> None:
+        with lock:
+            if not over:
+                start()
+
+    def cancel() -> None:
+        nonlocal over
+        with lock:
+            over = True
+        timer.cancel()
+
+    timer = Timer(PROGRESS_AFTER_S, run)
+    timer.daemon = True
+    timer.start()
+    return cancel
+
+
+def _nothing(done: int) -> None:
+    del done
+
+
+def _console() -> Console:
+    """The console of what stdout is now, which tests replace."""
+    global _current
+    if _current is None or _current[0] is not sys.stdout:
+        from rich.console import Console
+
+        _current = (sys.stdout, Console(highlight=False, markup=False, emoji=False))
+    return _current[1]
+
+
+_current: tuple[TextIO, Console] | None = None
+
+
+def _can_print(text: str) -> bool:
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

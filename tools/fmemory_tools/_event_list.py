@@ -1,0 +1,161 @@
+"""Events one a line, in columns that fit the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from fmemory_tools._console import (
+    FAINT,
+    KIND,
+    NUMBER,
+    STRONG,
+    WHO,
+    Part,
+    cells_of,
+    fit,
+    fit_ends,
+    print_json,
+    print_line,
+    width,
+)
+from fmemory_tools._summary import describe, short_stream, show_stream
+
+if TYPE_CHECKING:
+    from fmemory import Event
+
+SAMPLE_EVENTS = 500
+WHAT_CELLS_MIN = 30
+
+_HEADERS = {"stream": "stream", "type": "type", "who": "who", "run": "run"}
+_STYLES = {"stream": "", "type": KIND, "who": WHO, "run": WHO}
+_IDS = frozenset({"stream", "run"})
+# Room is taken from these columns, in this order, down to these widths, until `what` has enough.
+_NARROWEST = (("stream", 10), ("run", 6), ("who", 6), ("type", 12))
+_WIDEST = {"stream": 28, "type": 22, "who": 18, "run": 14}
+
+
+def print_events(events: Iterable[Event], *, json: bool, utc: bool) -> int:
+    """Print events in the order given, and how many there were; nothing is said of none as JSON."""
+    if json:
+        count = 0
+        for event in events:
+            print_json(event.to_dict())
+            count += 1
+        return count
+    rest = iter(events)
+    sample = list(islice(rest, SAMPLE_EVENTS))
+    following = list(islice(rest, 1))
+    if not sample:
+        print_line(("no events", FAINT))
+        return 0
+    columns = EventColumns(sample, utc=utc, complete=not following)
+    columns.print_header()
+    count = 0
+    for event in chain(sample, following, rest):
+        columns.print_event(event)
+        count += 1
+    return count
+
+
+class EventColumns:
+    """The columns of a list of events: their widths are chosen once, from a sample.
+
+    Args:
+        complete: The sample is all there is, so what all its events share is said once, above.
+    """
+
+    def __init__(self, sample: Sequence[Event], *, utc: bool, complete: bool) -> None:
+        self._utc = utc
+        self._day: date | None = None
+        self._reason: str | None = None
+        self._seq_cells = max((len(str(event.seq)) for event in sample), default=3)
+        self._seq_cells = max(self._seq_cells, 3)
+        self._shared: list[str] = []
+        self._cells: dict[str, int] = {}
+        if any(event.occurred_at is not None for event in sample):
+            self._shared.append("times of imported events are those when they happened")
+        for name in _HEADERS:
+            if name == "run" and all(_is_run_of_session(event) for event in sample):
+                continue
+            values = {_value(event, name) for event in sample}
+            if values == {""}:
+                continue
+            if complete and len(values) == 1 and len(sample) > 1 and name != "type":
+                self._shared.append(_shared_words(sample[0], name))
+                continue
+            widest = max((cells_of(value) for value in values), default=0)
+            self._cells[name] = min(max(widest, len(name)), _WIDEST[name])
+        self._make_room()
+
+    def print_header(self) -> None:
+        """The names of the columns, after what all events share."""
+        if self._shared:
+            print_line(("; ".join(self._shared), FAINT))
+        time = fit("time", self._time_cells)
+        names = [fit(_HEADERS[name], cells) for name, cells in self._cells.items()]
+        line = "  ".join(["seq".rjust(self._seq_cells), time, *names, "what"])
+        print_line((line, FAINT))
+
+    def print_event(self, event: Event) -> None:
+        """One line; before it the day, where another one begins."""
+        at = _zoned(event.occurred_at or event.recorded_at, utc=self._utc)
+        if at.date() != self._day:
+            self._day = at.date()
+            print_line((f"{at:%A, %Y-%m-%d}{' UTC' if self._utc else ''}", STRONG))
+        time = f"{at:%H:%M:%S}" + ("Z" if self._utc else "")
+        parts: list[Part] = [(str(event.seq).rjust(self._seq_cells), NUMBER), "  ", (time, FAINT)]
+        for name, cells in self._cells.items():
+            value = _value(event, name, self._streams_whole)
+            shown = fit_ends(value, cells) if name in _IDS else fit(value, cells)
+            parts += ["  ", (shown, _STYLES[name])]
+        # The reason of many events in a row, as those of an import, is said once.
+        print_line(*parts, "  ", describe(event, with_reason=event.reason != self._reason))
+        self._reason = event.reason
+
+    @property
+    def _time_cells(self) -> int:
+        return 9 if self._utc else 8
+
+    @property
+    def _streams_whole(self) -> bool:
+        return self._cells.get("stream", 0) >= self._stream_cells
+
+    def _make_room(self) -> None:
+        self._stream_cells = self._cells.get("stream", 0)
+        for name, narrowest in _NARROWEST:
+            missing = WHAT_CELLS_MIN - self._what_cells()
+            if missing > 0 and self._cells.get(name, 0) > narrowest:
+                self._cells[name] = max(narrowest, self._cells[name] - missing)
+
+    def _what_cells(self) -> int:
+        taken = self._seq_cells + 2 + self._time_cells + 2
+        return width() - taken - sum(cells + 2 for cells in self._cells.values())
+
+
+def _value(event: Event, name: str, whole: bool = True) -> str:
+    match name:
+        case "stream":
+            return show_stream(event.stream) if whole else short_stream(event.stream)
+        case "type":
+            return event.type
+        case "who":
+            return event.actor or ""
+        case _:
+            return event.run_id or ""
+
+
+def _shared_words(event: Event, name: str) -> str:
+    value = _value(event, name)
+    return {"stream": f"stream {value}", "who": f"by {value}", "run": f"in run {value}"}[name]
+
+
+def _is_run_of_session(event: Event) -> bool:
+    """Whether the run is called as the session, as importers do: the stream tells it already."""
+    return event.run_id is None or event.stream[1:] == (event.run_id,)
+
+
+def _zoned(time: datetime, *, utc: bool) -> datetime:
+    return time.astimezone(UTC) if utc else time.astimezone()

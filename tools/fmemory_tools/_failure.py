@@ -1,0 +1,124 @@
+"""Exit codes, and how an error becomes one line and one of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+FINE = 0
+FINDING = 1
+USAGE = 2
+CANNOT_OPEN = 3
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class Failure(Exception):  # noqa: N818 - an outcome of a command, told in one line
+    """What a command tells on its way out.
+
+    Attributes:
+        code: Exit code of the process.
+    """
+
+    def __init__(self, message: str, code: int = USAGE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Errors of the body end the command with one line on stderr and an exit code, no traceback.
+
+    Only what a user can bring about is caught: our own mistakes still show their traceback.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except Failure as failure:
+        _tell(str(failure))
+        raise typer.Exit(failure.code) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        _silence_stdout()
+        raise typer.Exit(BROKEN_PIPE) from None
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            _silence_stdout()
+            raise typer.Exit(BROKEN_PIPE) from None
+        _tell(_sentence(error))
+        raise typer.Exit(CANNOT_OPEN) from None
+    except RuntimeError as error:
+        code = _library_code(error)
+        if code is None:
+            raise
+        _tell(str(error))
+        raise typer.Exit(code) from None
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without characters that steer a terminal.
+
+    >>> one_line("a\\n  b\\x1b[1mc")
+    'a b␛[1mc'
+    """
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """The text with control characters shown instead of obeyed; line ends and tabs stay.
+
+    >>> printable("a\\x1bb\\u202e")
+    'a␛b�'
+    """
+    return text.translate(_VISIBLE)
+
+
+# Escape sequences and bidirectional overrides in stored text must not reach the terminal.
+_VISIBLE = {
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
+    **dict.fromkeys(range(127, 160), "�"),
+    **dict.fromkeys(range(8234, 8239), "�"),
+    **dict.fromkeys(range(8294, 8298), "�"),
+    ord("\r"): None,
+}
+
+
+def _library_code(error: RuntimeError) -> int | None:
+    """The exit code of an error of the library; None if it is none.
+
+    The library takes a while to import, so it is looked up rather than imported: an error of a
+    library that was never imported cannot occur.
+    """
+    upper = sys.modules.get("fmemory.errors")
+    if upper is not None and isinstance(error, upper.MemoryBackendError):
+        stored = isinstance(error, upper.StorageError | upper.ClosedStore)
+        missing = getattr(error, "what", None) == "store"
+        return CANNOT_OPEN if stored or missing else USAGE
+    lower = sys.modules.get("fmemory_segments.errors")
+    if lower is not None and isinstance(error, lower.LogError):
+        return CANNOT_OPEN
+    return None
+
+
+def _sentence(error: OSError) -> str:
+    words = error.strerror or str(error)
+    return words if error.filename is None else f"{error.filename}: {words}"
+
+
+def _tell(message: str) -> None:
+    print(f"fmemory: {one_line(message)}", file=sys.stderr)  # noqa: T201 - the command's own voice
+
+
+def _silence_stdout() -> None:
+    """Whoever read our output has gone: what is still buffered must not raise at exit."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

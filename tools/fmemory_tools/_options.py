@@ -1,0 +1,51 @@
+"""Options that several commands share, each worded once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+STORE_HELP = (
+    "Folder of the store. Default: $FMEMORY_STORE, else the nearest .fmemory folder upwards."
+)
+
+StoreOption = Annotated[
+    str | None, typer.Option("-s", "--store", metavar="PATH", help=STORE_HELP, show_default=False)
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object a line, for programs.")
+]
+UtcOption = Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of local time.")]
+SessionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--session",
+        metavar="ID",
+        help="Session id, or enough of its beginning. Not needed if there is only one.",
+        show_default=False,
+    ),
+]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        metavar="A/B",
+        help="Namespace, its labels joined by '/'.",
+        show_default=False,
+    ),
+]
+SkipBadOption = Annotated[
+    bool,
+    typer.Option("--skip-bad", help="Leave malformed lines out instead of importing nothing."),
+]
+ReadableFile = Annotated[
+    Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, readable=True)
+]
+
+
+def examples(*lines: str, note: str = "") -> str:
+    """An epilog that keeps one example a line, and a note below."""
+    text = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    return f"{text}\n\n{note}" if note else text

@@ -1,0 +1,273 @@
+"""Events, messages and streams in a few words: what a list shows of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fmemory_tools._console import arrow, check_mark
+from fmemory_tools._failure import Failure, one_line
+
+if TYPE_CHECKING:
+    from fmemory import Event, Message, RunCheckpoint
+    from fmemory._json_values import JsonObject, JsonValue
+
+TEXT_CHARACTERS_MAX = 300
+
+
+def show_stream(stream: Sequence[str]) -> str:
+    """The labels joined by '/'; a '/' or backslash inside a label is escaped.
+
+    >>> show_stream(("records", "a/b", ""))
+    'records/a\\\\/b/'
+    """
+    return "/".join(label.replace("\\", "\\\\").replace("/", "\\/") for label in stream)
+
+
+def parse_stream(text: str, option: str) -> tuple[str, ...]:
+    """The labels of a stream or namespace as `show_stream` writes them.
+
+    >>> parse_stream("records/a\\\\/b/", "--stream")
+    ('records', 'a/b', '')
+    """
+    labels = [""]
+    characters = iter(text)
+    for character in characters:
+        if character == "\\":
+            following = next(characters, None)
+            if following not in ("\\", "/"):
+                raise Failure(f"{option}: expected '\\/' or '\\\\' after a backslash, got {text!r}")
+            labels[-1] += following
+        elif character == "/":
+            labels.append("")
+        else:
+            labels[-1] += character
+    return tuple(labels)
+
+
+def short_stream(stream: Sequence[str]) -> str:
+    """The labels without the first where that is one of ours: the event's type tells it.
+
+    >>> short_stream(("session", "s1")), short_stream(("jobs", "7")), short_stream(("meta",))
+    ('s1', 'jobs/7', 'meta')
+    """
+    own = stream[0] in ("session", "records", "meta") and len(stream) > 1
+    return show_stream(stream[1:] if own else stream)
+
+
+def describe(event: Event, *, with_reason: bool = True) -> str:
+    """What happened, in one line, with the reason if there is one."""
+    text = shorten(_happened(event))
+    if event.reason is None or not with_reason:
+        return text
+    return f"{text} ({one_line(event.reason)})" if text else f"({one_line(event.reason)})"
+
+
+def describe_message(message: Message) -> str:
+    """Text, tool calls and errors of one message, in one line, without the role."""
+    parts = []
+    if message.is_error:
+        parts.append("error:")
+    text = shorten(message.content)
+    if text:
+        parts.append(text)
+    if message.tool_calls:
+        parts.append("[" + ", ".join(call.name for call in message.tool_calls) + "]")
+    if not text and not message.tool_calls:
+        parts.append(_describe_blocks(message.blocks))
+    return " ".join(part for part in parts if part)
+
+
+def role_word(message: Message) -> str:
+    """Who speaks; a user message that carries a tool's answer is called a result."""
+    blocks = (one for one in message.blocks if isinstance(one, dict))
+    if message.role == "user" and any(one.get("type") == "tool_result" for one in blocks):
+        return "result"
+    return message.role.value
+
+
+def describe_checkpoint(checkpoint: RunCheckpoint) -> str:
+    """Run, status and note, in one line."""
+    note = f": {checkpoint.note}" if checkpoint.note else ""
+    return shorten(f"{checkpoint.run_id} {show_status(checkpoint)}{note}")
+
+
+def show_status(checkpoint: RunCheckpoint) -> str:
+    """The status in words; a run that ended without a verdict is not called in progress."""
+    if checkpoint.status == "in_progress" and checkpoint.completed_at is not None:
+        return "ended, result unknown"
+    return checkpoint.status.value.replace("_", " ")
+
+
+def shorten(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+    """The beginning of a text, on one line.
+
+    >>> shorten("one  two\\nthree", 8)
+    'one two…'
+    """
+    line = one_line(text[: 4 * characters_max])
+    if len(line) <= characters_max and len(text) <= 4 * characters_max:
+        return line
+    return line[: characters_max - 1].rstrip() + "…"
+
+
+def _happened(event: Event) -> str:
+    if event.erased:
+        return "(erased)"
+    if event.type == "records_put":
+        return _describe_records(event)
+    describe_own = _OWN.get(event.type)
+    if describe_own is not None and isinstance(event.data, dict):
+        return describe_own(event.data)
+    return _describe_data(event.data)
+
+
+def _describe_session(data: JsonObject) -> str:
+    manifest = data.get("manifest")
+    objective = _describe_manifest(manifest) if isinstance(manifest, dict) else ""
+    origin = data.get("origin")
+    return (
+        objective if origin is None else f"from {origin} at {data.get('origin_seq')}; {objective}"
+    )
+
+
+def _describe_manifest(data: JsonObject) -> str:
+    return str(data.get("current_objective", ""))
+
+
+def _describe_features(data: JsonObject) -> str:
+    features = _objects(data, "features")
+    passing = sum(one.get("passes") is True for one in features)
+    return f"{len(features)} feature{'' if len(features) == 1 else 's'}, {passing} passing"
+
+
+def _describe_flip(data: JsonObject) -> str:
+    passes = data.get("passes") is True
+    return f"{check_mark(passes)} {data.get('feature_id')}"
+
+
+def _describe_progress(data: JsonObject) -> str:
+    return str(data.get("summary", ""))
+
+
+def _describe_checkpoint(data: JsonObject) -> str:
+    from fmemory import RunCheckpoint
+
+    checkpoint = RunCheckpoint.from_dict(data)
+    return show_status(checkpoint) + (f": {checkpoint.note}" if checkpoint.note else "")
+
+
+def _describe_messages(data: JsonObject) -> str:
+    from fmemory import Message
+
+    messages = _objects(data, "messages")
+    if not messages:
+        return "no messages"
+    last = Message.from_dict(messages[-1])
+    count = f"{len(messages)} messages, last " if len(messages) > 1 else ""
+    return f"{count}{role_word(last)}: {describe_message(last)}"
+
+
+def _describe_meta(data: JsonObject) -> str:
+    return f"{data.get('key')} = {_value(data.get('value'))}"
+
+
+def _describe_deleted(data: JsonObject) -> str:
+    ids = data.get("ids")
+    names = [str(one) for one in ids] if isinstance(ids, list) else []
+    return f"{len(names)} record{'' if len(names) == 1 else 's'}: {', '.join(names[:5])}"
+
+
+def _describe_cleared(data: JsonObject) -> str:
+    return f"{data.get('deleted')} records"
+
+
+def _describe_truncated(data: JsonObject) -> str:
+    return f"the first {data.get('keep')} messages kept"
+
+
+_OWN: dict[str, Callable[[JsonObject], str]] = {
+    "records_deleted": _describe_deleted,
+    "records_cleared": _describe_cleared,
+    "meta_set": _describe_meta,
+    "session_initialized": _describe_session,
+    "session_forked": _describe_session,
+    "manifest_saved": _describe_manifest,
+    "features_replaced": _describe_features,
+    "feature_pass_updated": _describe_flip,
+    "progress_appended": _describe_progress,
+    "checkpoint_recorded": _describe_checkpoint,
+    "transcript_appended": _describe_messages,
+    "transcript_truncated": _describe_truncated,
+}
+
+
+def _objects(data: JsonObject, key: str) -> list[JsonObject]:
+    found = data.get(key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _describe_records(event: Event) -> str:
+    records = event.records
+    if not records:
+        return "no records"
+    note = getattr(records[0], "note", None)
+    first = f"{records[0].id}: {'(erased)' if note is None else note.text}"
+    return first if len(records) == 1 else f"{len(records)} records, first {first}"
+
+
+def _describe_blocks(blocks: Sequence[JsonValue]) -> str:
+    kinds = [str(block.get("type", "block")) for block in blocks if isinstance(block, dict)]
+    return f"[{', '.join(dict.fromkeys(kinds))}]" if kinds else ""
+
+
+def _describe_data(data: JsonValue | bytes) -> str:
+    if data is None:
+        return ""
+    if isinstance(data, bytes):
+        return f"{len(data)} bytes"
+    if isinstance(data, dict):
+        return _describe_imported(data) or ", ".join(
+            f"{key}={_value(value)}" for key, value in data.items()
+        )
+    return _value(data)
+
+
+def _describe_imported(data: JsonObject) -> str:
+    """Words of a line or step that an importer kept whole under `value`; empty if it is not one."""
+    kept, key = data.get("value"), data.get("key")
+    if isinstance(key, str) and "value" in data:
+        return f"{key}: {_telling(kept) if isinstance(kept, dict) else _value(kept)}"
+    return _telling(kept) if isinstance(kept, dict) else ""
+
+
+def _telling(kept: JsonObject) -> str:
+    inner = kept.get("data")
+    places = [kept, inner] if isinstance(inner, dict) else [kept]
+    words = [place.get(name) for name in _TELLING for place in places]
+    return " ".join(word for word in words if isinstance(word, str))
+
+
+# Names under which agents' files say in words what a line is about, the most telling first.
+_TELLING = (
+    "hookName",
+    "subtype",
+    "operation",
+    "action",
+    "exit_status",
+    "content",
+    "command",
+    "messageId",
+)
+
+
+def _value(value: JsonValue) -> str:
+    if isinstance(value, str):
+        return value[:TEXT_CHARACTERS_MAX]
+    return json.dumps(value, ensure_ascii=False)[:TEXT_CHARACTERS_MAX]
+
+
+def show_change(before: str, after: str) -> str:
+    """Two values and an arrow between them."""
+    return f"{before} {arrow()} {after}"

@@ -1,0 +1,81 @@
+"""Times as people write and read them on a command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from fmemory_tools._failure import Failure
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s+ago", re.IGNORECASE)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_UNITS = {
+    "sec": "s", "secs": "s", "second": "s", "seconds": "s",
+    "min": "m", "mins": "m", "minute": "m", "minutes": "m",
+    "hour": "h", "hours": "h", "day": "d", "days": "d", "week": "w", "weeks": "w",
+}  # fmt: skip
+_FORMS = "2026-02-10T21:54, 2026-02-10T21:54:53Z or '10m ago'"
+
+
+def parse_place(text: str, option: str) -> int | datetime:
+    """A place in the log: a sequence number, or a time.
+
+    >>> parse_place("812", "--at")
+    812
+    """
+    if text.strip().isdecimal():
+        return int(text)
+    return parse_time(text, option, also="a sequence number, ")
+
+
+def parse_time(text: str, option: str, *, also: str = "", now: datetime | None = None) -> datetime:
+    """The aware UTC time that `text` names; without a zone it is local time.
+
+    >>> parse_time("2026-02-10T21:54:53Z", "--since").isoformat()
+    '2026-02-10T21:54:53+00:00'
+    >>> noon = datetime(2026, 2, 10, 12, tzinfo=UTC)
+    >>> parse_time("10m ago", "--since", now=noon).isoformat()
+    '2026-02-10T11:50:00+00:00'
+
+    Raises:
+        Failure: It is no time; the message names the forms that are.
+    """
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        unit = ago[2].lower()
+        seconds = _SECONDS.get(_UNITS.get(unit, unit))
+        if seconds is not None:
+            return (now or datetime.now(UTC)) - timedelta(seconds=float(ago[1]) * seconds)
+    if "T" in text:
+        try:
+            return datetime.fromisoformat(text.strip()).astimezone(UTC)
+        except (ValueError, OverflowError):
+            pass
+    raise Failure(f"{option}: expected {also}a time like {_FORMS}, got {text!r}")
+
+
+def show_time(time: datetime, *, utc: bool) -> str:
+    """Date and time to the second, local or UTC.
+
+    >>> show_time(datetime(2026, 2, 10, 21, 54, 53, tzinfo=UTC), utc=True)
+    '2026-02-10 21:54:53Z'
+    """
+    if utc:
+        return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def show_span(seconds: float) -> str:
+    """A length of time in the unit that suits it.
+
+    >>> [show_span(seconds) for seconds in (0.4, 75, 8000, 200_000)]
+    ['0.4 s', '1 m 15 s', '2 h 13 m', '2 d 7 h']
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    whole = int(seconds)
+    for large, small, size in (("m", "s", 60), ("h", "m", 3600), ("d", "h", 86_400)):
+        part = {"s": 1, "m": 60, "h": 3600}[small]
+        if whole < size * {"m": 60, "h": 24, "d": 10**6}[large]:
+            return f"{whole // size} {large} {whole % size // part} {small}"
+    raise AssertionError("days have no upper bound")

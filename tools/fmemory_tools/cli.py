@@ -1,0 +1,118 @@
+"""The `fmemory` command: options before the command, and the commands.
+
+Everything that takes time to import is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fmemory_tools._failure import reported
+from fmemory_tools._options import STORE_HELP, examples
+from fmemory_tools.commands import (
+    demo,
+    diff,
+    dump,
+    history,
+    imports,
+    load,
+    log,
+    sessions,
+    show,
+    state,
+    stats,
+    tail,
+    verify,
+)
+
+EPILOG = examples(
+    "fmemory demo                          a true story in twenty lines",
+    "fmemory log --since '10m ago'         what was written lately",
+    "fmemory state --at 812                a session as it was after event 812",
+    "fmemory import claude-code run.jsonl -s ./memory",
+    note="Exit codes: 0 fine, 1 a finding or difference, 2 wrong usage, 3 cannot open.",
+)
+
+
+class Commands(TyperGroup):
+    """The commands in the order in which they were added, with errors told in one line."""
+
+    # typer has the parser's Context class in different places, depending on its version.
+    def invoke(self, ctx: Any) -> Any:
+        with reported():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    name="fmemory",
+    cls=Commands,
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 90},
+)
+import_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, epilog=imports.EPILOG, help=imports.HELP
+)
+
+app.command(epilog=demo.EPILOG)(demo.demo)
+app.command(epilog=log.EPILOG)(log.log)
+app.command(epilog=show.EPILOG)(show.show)
+app.command(epilog=sessions.EPILOG)(sessions.sessions)
+app.command(epilog=state.EPILOG)(state.state)
+app.command(epilog=diff.EPILOG)(diff.diff)
+app.command(epilog=history.EPILOG)(history.history)
+app.command(epilog=tail.EPILOG)(tail.tail)
+app.command(epilog=verify.EPILOG)(verify.verify)
+app.command(epilog=stats.EPILOG)(stats.stats)
+app.command(epilog=dump.EPILOG)(dump.dump)
+app.command(epilog=load.EPILOG)(load.load)
+import_app.command("notes", epilog=imports.NOTES_EPILOG)(imports.notes)
+import_app.command("claude-code", epilog=imports.CLAUDE_CODE_EPILOG)(imports.claude_code)
+import_app.command("swe-agent", epilog=imports.SWE_AGENT_EPILOG)(imports.swe_agent)
+app.add_typer(import_app, name="import")
+
+
+@app.callback()
+def fmemory(
+    ctx: typer.Context,
+    store: Annotated[
+        str | None,
+        typer.Option("-s", "--store", metavar="PATH", help=STORE_HELP, show_default=False),
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Look into the memory of an agent: what it wrote, when, in which run, and why."""
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"fmemory {version_of('fmemory')}")
+        raise typer.Exit
+    if store is not None and isinstance(ctx.command, TyperGroup):
+        # The store may be named before the command as well as after it.
+        ctx.default_map = _defaults(ctx.command, {"store": store})
+
+
+def _defaults(group: TyperGroup, values: dict[str, str]) -> dict[str, Any]:
+    """Default values of every command below a group, in the shape that the parser looks them up."""
+    return {
+        name: _defaults(command, values) if isinstance(command, TyperGroup) else values
+        for name, command in group.commands.items()
+    }
+
+
+def main() -> None:
+    """Run the command; the entry point of the distribution."""
+    import sys
+
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            # A terminal that cannot show a character gets an escape instead of a traceback.
+            reconfigure(errors="backslashreplace")
+    app(prog_name="fmemory")

@@ -1,0 +1,170 @@
+"""`fmemory diff`: what changed in a session between two places in the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fmemory_tools._options import JsonOption, SessionOption, StoreOption, UtcOption, examples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fmemory import Event, LogBackend, LogView
+    from fmemory._json_values import JsonValue
+    from fmemory_tools._changes import Change
+    from fmemory_tools._console import Part
+
+EPILOG = examples(
+    "fmemory diff 8 12",
+    "fmemory diff '1h ago' 812 --session login",
+    "fmemory diff 0 12 --json",
+    note="Exit code: 0 the same, 1 different.",
+)
+MESSAGES_SHOWN = 10
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A sequence number or a time; 0 = empty.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="A sequence number or a time.")],
+    session: SessionOption = None,
+    json: JsonOption = False,
+    utc: UtcOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Show what changed in a session between A and B.
+
+    Of features that were flipped it says who did it, in which event, and why.
+    """
+    from fmemory_tools._console import FAINT, KIND, STRONG, print_json, print_line
+    from fmemory_tools._failure import FINDING
+    from fmemory_tools._sessions import choose_session, view_at
+    from fmemory_tools._store import reading
+
+    with reading(store) as memory:
+        old, old_moment = view_at(memory, a, "A", utc=utc)
+        new, new_moment = view_at(memory, b, "B", utc=utc)
+        session_id = choose_session(new if new.seq >= old.seq else old, session)
+        changes = changes_of(old, new, session_id)
+        flips = flips_between(memory, session_id, old.seq, new.seq)
+    for change in changes if json else ():
+        flip = flips.get(change.name) if change.part == "feature" else None
+        print_json(
+            {
+                "session_id": session_id,
+                "part": change.part,
+                "name": change.name,
+                "change": change.word,
+                "before": change.before,
+                "after": change.after,
+                "by_event": None if flip is None else flip.seq,
+            }
+        )
+    if not json:
+        span = (f"  {old_moment} to {new_moment}", FAINT)
+        print_line(("session ", STRONG), (session_id, KIND), span)
+        print_changes(changes, flips)
+    raise typer.Exit(FINDING if changes else 0)
+
+
+def changes_of(old: LogView, new: LogView, session_id: str) -> list[Change]:
+    """What differs in a session between two views."""
+    from fmemory_tools._changes import changes_between
+
+    return list(
+        changes_between(
+            old.load_bootstrap_state(session_id),
+            new.load_bootstrap_state(session_id),
+            old.load_transcript_messages(session_id),
+            new.load_transcript_messages(session_id),
+        )
+    )
+
+
+def flips_between(memory: LogBackend, session_id: str, after: int, upto: int) -> dict[str, Event]:
+    """Feature id → the event that said last whether it passes, between two seqs."""
+    if upto <= after:
+        return {}
+    flips = {}
+    types = ("feature_pass_updated",)
+    for event in memory.events(after, stream=("session", session_id), types=types):
+        if event.seq > upto:
+            break
+        if isinstance(event.data, dict):
+            flips[str(event.data["feature_id"])] = event
+    return flips
+
+
+def print_changes(changes: Sequence[Change], flips: dict[str, Event], *, indent: int = 2) -> None:
+    """One line a change; of many messages the first ones."""
+    from fmemory_tools._console import FAINT, print_line
+
+    if not changes:
+        print_line("nothing changed", indent=indent)
+    messages = 0
+    for change in changes:
+        messages += change.part == "message"
+        if messages > MESSAGES_SHOWN:
+            continue
+        if change.part == "feature":
+            _print_feature(change, flips.get(change.name), indent)
+        else:
+            label: Part = (f"{change.part:<10}  ", FAINT)
+            print_line(label, *_words(change), indent=indent)
+    if messages > MESSAGES_SHOWN:
+        print_line((f"and {messages - MESSAGES_SHOWN} more messages", FAINT), indent=indent)
+
+
+def _print_feature(change: Change, flip: Event | None, indent: int) -> None:
+    from fmemory_tools._console import BAD, FAINT, GOOD, WHO, arrow, check_mark, print_line
+
+    passes = [_passes(change.before), _passes(change.after)]
+    marks: list[Part] = [
+        (check_mark(one), GOOD if one else BAD) if one is not None else ("·", FAINT)
+        for one in passes
+    ]
+    if passes[0] == passes[1]:
+        words = "its description changed"
+    elif None in passes:
+        words = change.word
+    else:
+        words = ""
+    parts: list[Part] = [(f"{'feature':<10}  ", FAINT), f"{change.name}  "]
+    parts += [marks[0], f" {arrow()} ", marks[1], f"  {words}" if words else ""]
+    if flip is not None:
+        why = f": {flip.reason}" if flip.reason else ""
+        parts += [f"  event {flip.seq} by ", (flip.actor or "somebody", WHO), why]
+    print_line(*parts, indent=indent)
+
+
+def _passes(value: JsonValue) -> bool | None:
+    return value.get("passes") is True if isinstance(value, dict) else None
+
+
+def _words(change: Change) -> list[Part]:
+    from fmemory import Message, ProgressEntry, RunCheckpoint
+    from fmemory_tools._console import BAD, GOOD, arrow
+    from fmemory_tools._summary import describe_checkpoint, describe_message, role_word, shorten
+
+    def text(value: JsonValue) -> str:
+        match change.part:
+            case "message":
+                message = Message.from_dict(value)
+                return f"{role_word(message)}: {describe_message(message)}"
+            case "progress":
+                return ProgressEntry.from_dict(value).summary
+            case "checkpoint":
+                return describe_checkpoint(RunCheckpoint.from_dict(value))
+            case _:
+                return shorten(str(value), 100)
+
+    if change.part == "manifest":
+        if change.before is None:
+            return [(f"+ {change.name}: {text(change.after)}", GOOD)]
+        return [f"{change.name}: {text(change.before)} {arrow()} {text(change.after)}"]
+    if change.before is None:
+        return [("+ ", GOOD), text(change.after)]
+    if change.after is None:
+        return [("- ", BAD), text(change.before)]
+    return [f"{change.name}: {text(change.before)} {arrow()} {text(change.after)}"]

@@ -1,0 +1,232 @@
+"""`fmemory import`: other programs' files as sessions and records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fmemory_tools._options import (
+    JsonOption,
+    NamespaceOption,
+    ReadableFile,
+    SkipBadOption,
+    StoreOption,
+    examples,
+)
+
+if TYPE_CHECKING:
+    from fmemory_tools.importers import SessionsPlan, Source
+
+HELP = """Bring runs and notes of other programs into a store.
+
+The store named by -s is created if it is not there. A file is imported whole or, if a line of it
+is malformed, not at all. The same file twice adds nothing; a file that has grown adds what is new.
+"""
+EPILOG = examples(
+    "fmemory import claude-code ~/.claude/projects/app/4f1c.jsonl -s ./memory",
+    "fmemory import swe-agent run.traj -s ./memory",
+    "fmemory import notes notes.jsonl --vectors notes.npy -s ./memory",
+)
+NOTES_EPILOG = examples(
+    "fmemory import notes notes.jsonl -s ./memory",
+    "fmemory import notes ada.jsonl --vectors ada.npy --namespace users/ada \\",
+    "    --embedding-id all-MiniLM-L6-v2",
+)
+CLAUDE_CODE_EPILOG = examples(
+    "fmemory import claude-code ~/.claude/projects/app/4f1c.jsonl -s ./memory",
+    "fmemory state -s ./memory",
+)
+SWE_AGENT_EPILOG = examples("fmemory import swe-agent marshmallow-1867.traj -s ./memory")
+
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--session",
+        metavar="ID",
+        help="Name of the session instead of the file's own.",
+        show_default=False,
+    ),
+]
+
+
+def notes(
+    file: ReadableFile,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            "--vectors",
+            metavar="FILE.npy",
+            exists=True,
+            dir_okay=False,
+            help="float32 or float64, shape (lines, dim): row i belongs to line i.",
+            show_default=False,
+        ),
+    ] = None,
+    namespace: NamespaceOption = None,
+    embedding_id: Annotated[
+        str | None,
+        typer.Option(
+            "--embedding-id", metavar="NAME", help="What made the vectors.", show_default=False
+        ),
+    ] = None,
+    skip_bad: SkipBadOption = False,
+    json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Import notes, with their vectors if there are any.
+
+    JSON Lines with id, text, timestamp (seconds) and metadata.
+    """
+    from fmemory_tools._console import print_json, print_text
+    from fmemory_tools._store import writing
+    from fmemory_tools._summary import parse_stream
+    from fmemory_tools.importers.apply import apply_notes
+    from fmemory_tools.importers.notes import plan_notes
+
+    labels = parse_stream(namespace, "--namespace") if namespace else ()
+    with _told(file) as advance:
+        plan = plan_notes(
+            file,
+            vectors=vectors,
+            namespace=labels,
+            embedding_id=embedding_id,
+            skip_bad=skip_bad,
+            advance=advance,
+        )
+        with writing(store) as memory:
+            outcome = apply_notes(memory, plan)
+    _tell_skipped(plan.source)
+    if json:
+        print_json(
+            {
+                "file": plan.source.name,
+                "namespace": list(labels),
+                "added": outcome.added,
+                "present": outcome.present,
+                "skipped_lines": [line.number for line in plan.source.skipped],
+            }
+        )
+        return
+    where = f" in namespace {namespace}" if namespace else ""
+    if outcome.added == 0:
+        print_text(f"{file.name}: already imported, {outcome.present:,} notes{where}")
+        return
+    before = f", {outcome.present:,} were there already" if outcome.present else ""
+    print_text(f"{file.name}: {outcome.added:,} notes added{where}{before}")
+
+
+def claude_code(
+    file: ReadableFile,
+    session: NameOption = None,
+    skip_bad: SkipBadOption = False,
+    json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Import a session of Claude Code.
+
+    Its JSON Lines file; sub-agents become sessions of their own. One message per API message,
+    blocks verbatim; all other lines become events of the session.
+    """
+    from fmemory_tools.importers.claude_code import plan_claude_code
+
+    with _told(file) as advance:
+        plan = plan_claude_code(file, session_id=session, skip_bad=skip_bad, advance=advance)
+        _apply(plan, store, json=json)
+
+
+def swe_agent(
+    file: ReadableFile,
+    session: NameOption = None,
+    skip_bad: SkipBadOption = False,
+    json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Import a trajectory of SWE-agent.
+
+    Its .traj file: history, steps, and how it ended.
+
+    A trajectory has no times and no verdict: "submitted" is not called passed.
+    """
+    from fmemory_tools.importers.swe_agent import plan_swe_agent
+
+    with _told(file) as advance:
+        plan = plan_swe_agent(file, session_id=session, skip_bad=skip_bad, advance=advance)
+        _apply(plan, store, json=json)
+
+
+def _apply(plan: SessionsPlan, store: str | None, *, json: bool) -> None:
+    from fmemory_tools._console import KIND, print_json, print_table, print_text
+    from fmemory_tools._store import writing
+    from fmemory_tools._summary import show_status
+    from fmemory_tools.importers.apply import apply_sessions
+
+    with writing(store) as memory:
+        outcomes = apply_sessions(memory, plan)
+        states = [memory.load_bootstrap_state(one.session_id) for one in outcomes]
+    _tell_skipped(plan.source)
+    if json:
+        for outcome in outcomes:
+            print_json(
+                {
+                    "file": plan.source.name,
+                    "session_id": outcome.session_id,
+                    "created": outcome.created,
+                    "messages_added": outcome.messages,
+                    "events_added": outcome.events,
+                    "skipped_lines": [line.number for line in plan.source.skipped],
+                }
+            )
+        return
+    if not any(outcome.events for outcome in outcomes):
+        names = ", ".join(outcome.session_id for outcome in outcomes)
+        print_text(f"{plan.source.name}: already imported as {names}")
+        return
+    print_table(
+        ["session", "messages", "events", "status"],
+        [
+            [
+                (outcome.session_id, KIND),
+                f"+{outcome.messages}",
+                f"+{outcome.events}",
+                show_status(state.checkpoints[-1]) if state.checkpoints else "",
+            ]
+            for outcome, state in zip(outcomes, states, strict=True)
+        ],
+        right=[1, 2],
+        narrowest={0: 16},
+        ids=[0],
+    )
+
+
+@contextmanager
+def _told(file: Path) -> Iterator[Callable[[int], None]]:
+    """A progress bar over the bytes of the file, and one line for each thing wrong with it."""
+    from fmemory_tools._console import progress
+    from fmemory_tools._failure import FINDING, USAGE, Failure
+    from fmemory_tools.importers import BadSource
+    from fmemory_tools.importers.apply import Differs
+
+    try:
+        with progress(f"importing {file.name}", file.stat().st_size) as advance:
+            yield advance
+    except BadSource as bad:
+        for line in bad.report():
+            typer.echo(line, err=True)
+        advice = "; --skip-bad leaves them out" if bad.skippable else ""
+        raise Failure(
+            f"{bad}; nothing was imported{advice}", FINDING if bad.lines else USAGE
+        ) from bad
+    except Differs as differs:
+        raise Failure(f"{file.name}: {differs}", FINDING) from differs
+
+
+def _tell_skipped(source: Source) -> None:
+    """Lines that were left out on request are still named."""
+    for line in source.skipped[:20]:
+        typer.echo(f"{source.name}: skipped {line}", err=True)
+    if len(source.skipped) > 20:
+        typer.echo(f"{source.name}: skipped {len(source.skipped) - 20} more", err=True)

@@ -1,0 +1,30 @@
+"""`fmemory load`: the records of a memory file into a store."""
+
+from __future__ import annotations
+
+from fmemory_tools._options import NamespaceOption, ReadableFile, StoreOption, examples
+
+EPILOG = examples(
+    "fmemory load notes.jsonl -s ./memory", "fmemory load ada.jsonl.gz --namespace ada"
+)
+
+
+def load(
+    file: ReadableFile,
+    namespace: NamespaceOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Store the records of a memory file.
+
+    All of them, or none if anything is wrong with the file.
+
+    The store named by -s is created if it is not there. With --namespace all records go there.
+    """
+    from fmemory_tools._console import print_text, progress
+    from fmemory_tools._store import writing
+    from fmemory_tools._summary import parse_stream
+
+    labels = None if namespace is None else parse_stream(namespace, "--namespace")
+    with writing(store) as memory, progress(f"loading {file.name}"):
+        count = memory.load(file, None if labels is None else tuple(one for one in labels if one))
+    print_text(f"{count} record{'' if count == 1 else 's'} loaded from {file}")

@@ -1,0 +1,88 @@
+"""`fmemory sessions`: the sessions of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fmemory_tools._options import JsonOption, StoreOption, UtcOption, examples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fmemory import BootstrapState, SessionInfo
+
+EPILOG = examples("fmemory sessions", "fmemory sessions --all --json | jq -r .session_id")
+SESSIONS_SHOWN = 50
+
+
+def sessions(
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show all sessions instead of the newest 50.")
+    ] = False,
+    json: JsonOption = False,
+    utc: UtcOption = False,
+    store: StoreOption = None,
+) -> None:
+    """List the sessions, the most recently written first."""
+    from itertools import islice
+
+    from fmemory_tools._sessions import all_sessions
+    from fmemory_tools._store import reading
+
+    with reading(store) as memory:
+        infos = islice(all_sessions(memory), None if show_all else SESSIONS_SHOWN)
+        pairs = ((info, memory.load_bootstrap_state(info.session_id)) for info in infos)
+        if json:
+            _print_json(pairs)
+        else:
+            _print(pairs, utc=utc)
+
+
+def _print_json(pairs: Iterable[tuple[SessionInfo, BootstrapState]]) -> None:
+    from fmemory_tools._console import print_json
+
+    for info, state in pairs:
+        manifest = state.manifest
+        print_json(
+            {
+                **info.to_dict(),
+                "objective": None if manifest is None else manifest.current_objective,
+                "branch": None if manifest is None else manifest.active_branch,
+                "features": len(state.feature_list),
+                "features_passing": sum(one.passes for one in state.feature_list),
+                "checkpoints": [one.to_dict() for one in state.checkpoints],
+            }
+        )
+
+
+def _print(pairs: Iterable[tuple[SessionInfo, BootstrapState]], *, utc: bool) -> None:
+    from fmemory_tools._console import FAINT, KIND, Part, print_line, print_table
+    from fmemory_tools._summary import shorten, show_status
+    from fmemory_tools._times import show_time
+
+    rows: list[list[Part]] = []
+    for info, state in pairs:
+        manifest, features = state.manifest, state.feature_list
+        passing = sum(one.passes for one in features)
+        rows.append(
+            [
+                (info.session_id, KIND),
+                (show_time(info.updated_at, utc=utc)[:16], FAINT),
+                str(info.revision),
+                f"{passing}/{len(features)}" if features else "",
+                show_status(state.checkpoints[-1]) if state.checkpoints else "",
+                "" if manifest is None else shorten(manifest.current_objective, 100),
+            ]
+        )
+    if not rows:
+        print_line(("no sessions", FAINT))
+        return
+    print_table(
+        ["session", "updated", "events", "features", "last run", "objective"],
+        rows,
+        right=[2],
+        narrowest={5: 16, 0: 16, 4: 11},
+        ids=[0],
+    )

@@ -1,0 +1,112 @@
+"""`fmemory stats`: how much a store holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fmemory_tools._options import JsonOption, StoreOption, examples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fmemory import Head, Health, Stats
+
+EPILOG = examples(
+    "fmemory stats",
+    "fmemory stats --json | jq -r .head > head.txt   keep it elsewhere, and later:",
+    "fmemory verify --head $(cat head.txt)",
+)
+STREAMS_SHOWN = 10
+
+
+def stats(
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show all streams instead of the largest 10.")
+    ] = False,
+    json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Show how much a store holds, and its head.
+
+    Events, records and bytes by type and stream, segments, and the chain value to keep elsewhere.
+    """
+    from fmemory_tools._console import print_json, progress
+    from fmemory_tools._store import reading
+
+    with reading(store) as memory, progress("reading"):
+        found, head, health = memory.stats(), memory.head(), memory.health()
+    if json:
+        print_json(
+            {
+                **found.to_dict(),
+                "head": str(head),
+                "path": health.path,
+                "notices": list(health.notices),
+            }
+        )
+    else:
+        _print(found, head, health, None if show_all else STREAMS_SHOWN)
+
+
+def _print(found: Stats, head: Head, health: Health, streams_max: int | None) -> None:
+    from fmemory_tools._console import (
+        FAINT,
+        KIND,
+        NUMBER,
+        STRONG,
+        Part,
+        print_line,
+        print_table,
+        print_text,
+    )
+    from fmemory_tools._summary import show_stream
+
+    print_line(("store ", STRONG), health.path or found.kind, (f"  ({found.kind})", FAINT))
+    facts: list[tuple[str, str]] = [
+        ("events", f"{found.head_seq:,}"),
+        ("records", f"{found.record_count:,}"),
+        ("sessions", f"{found.session_count:,}"),
+        ("streams", f"{found.stream_count:,}"),
+    ]
+    if found.stored_bytes is not None:
+        facts.append(("on disk", show_bytes(found.stored_bytes)))
+    if found.segment_count is not None:
+        facts.append(("segments", f"{found.segment_count:,}"))
+    for name, value in facts:
+        print_line((f"{name:<10}", FAINT), (value, NUMBER), indent=2)
+    print_line((f"{'head':<10}", FAINT), str(head), indent=2)
+    for notice in health.notices:
+        print_text(notice, indent=2)
+    if not found.by_type:
+        return
+    rows: list[Sequence[Part]] = [
+        [(one.type, KIND), f"{one.event_count:,}", show_bytes(one.payload_bytes)]
+        for one in found.by_type
+    ]
+    print_line()
+    print_table(["type", "events", "data"], rows, right=[1, 2])
+    shown = found.by_stream[:streams_max]
+    rows = [
+        [show_stream(one.stream), f"{one.event_count:,}", show_bytes(one.payload_bytes)]
+        for one in shown
+    ]
+    print_line()
+    print_table(["stream", "events", "data"], rows, right=[1, 2])
+    more = len(found.by_stream) - len(shown)
+    if more:
+        print_line((f"and {more:,} more streams (--all shows them)", FAINT))
+
+
+def show_bytes(count: int) -> str:
+    """A number of bytes in the unit that suits it.
+
+    >>> [show_bytes(count) for count in (0, 999, 1536, 5_000_000)]
+    ['0 B', '999 B', '1.5 KiB', '4.8 MiB']
+    """
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1000 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.0f} B" if units[0] == "B" else f"{size:.1f} {units[0]}"

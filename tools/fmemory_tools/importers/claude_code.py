@@ -1,0 +1,524 @@
+"""Claude Code's session files (JSON Lines) as sessions: one message per API message, nothing lost.
+
+Lines of one `message.id` are merged in order, their blocks verbatim. A message keeps the rest of
+its lines in its metadata and all other lines become events of a `claude_code.` type, so that
+`lines_of_message` and `line_of_event` give back every line of the file. Sub-agents (agent progress
+lines, lines with an `agentId`, side chains) become sessions of their own that name their parent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fmemory import (
+    Message,
+    NewEvent,
+    ProgressEntry,
+    Role,
+    RunCheckpoint,
+    RunStatus,
+    SessionManifest,
+)
+from fmemory.messages import from_anthropic
+from fmemory_tools.importers._lines import (
+    Malformed,
+    as_count,
+    as_object,
+    as_text,
+    as_time,
+    digest_key,
+    json_lines,
+    objects_in,
+    optional_text,
+    read_whole,
+)
+from fmemory_tools.importers.plan import (
+    BadLine,
+    BadSource,
+    SessionPlan,
+    SessionsPlan,
+    Source,
+    Step,
+)
+
+if TYPE_CHECKING:
+    from fmemory._json_values import JsonObject, JsonValue
+
+FORMAT = "claude-code"
+UNKNOWN = "unknown"
+
+_MESSAGE_TYPES = frozenset({"user", "assistant"})
+_COMMAND = re.compile(r"<command-name>\s*/?(.*?)\s*</command-name>", re.DOTALL)
+_COMMAND_ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
+_NOT_A_PROMPT = ("<local-command-", "<bash-", "<task-notification>", "[Request interrupted")
+_INTERRUPTED = "[Request interrupted"
+_NO_VERDICT = "whether the work succeeded is not in the file"
+_FAILED_STATUSES = frozenset({"failed", "error", "cancelled", "killed"})
+
+
+def plan_claude_code(
+    path: Path,
+    *,
+    session_id: str | None = None,
+    skip_bad: bool = False,
+    advance: Callable[[int], None] = lambda _: None,
+) -> SessionsPlan:
+    """What an import of this file would write.
+
+    Args:
+        session_id: Name of the main session instead of the file's own.
+        skip_bad: Leave malformed lines out instead of refusing the file.
+        advance: Told the number of bytes of each line read.
+
+    Raises:
+        BadSource: A line is malformed and `skip_bad` is not set, or the file holds no session.
+    """
+    content, sha256 = read_whole(path)
+    bad: list[BadLine] = []
+    lines: list[_Line] = []
+    for number, raw, value in json_lines(content, bad, advance):
+        try:
+            lines.append(_read_line(number, raw, value))
+        except Malformed as problem:
+            bad.append(BadLine(number, str(problem)))
+    bad.sort(key=lambda line: line.number)
+    if bad and not skip_bad:
+        raise BadSource(path.name, f"{len(bad)} malformed lines", lines=bad, skippable=bool(lines))
+    if not lines:
+        raise BadSource(path.name, "no line of a Claude Code session in it", lines=bad)
+    version = _last_text(lines, "version")
+    source = Source(path.name, FORMAT, version, sha256, len(content), tuple(bad))
+    clock = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    threads = _threads(lines, fallback=path.stem)
+    if session_id is not None:
+        threads = _renamed(threads, session_id, path.name)
+    return SessionsPlan(source, tuple(_plan(thread, threads, source, clock) for thread in threads))
+
+
+def lines_of_message(message: Message) -> list[tuple[int, JsonObject]]:
+    """Number and whole value of every line that was merged into `message`, as the file has them."""
+    kept = as_object(message.metadata.get("claude_code"), "claude_code")
+    lines: list[tuple[int, JsonObject]] = []
+    blocks = list(message.blocks)
+    for entry in objects_in(kept.get("lines")):
+        count = as_count(entry["blocks"], "blocks")
+        taken, blocks = blocks[:count], blocks[count:]
+        content: JsonValue = taken
+        if entry["text"]:
+            content = as_object(taken[0], "block")["text"] if taken else message.content
+        rest = as_object(entry["rest"], "rest")
+        lines.append((as_count(entry["line"], "line"), _with_content(rest, content)))
+    return lines
+
+
+def line_of_event(data: JsonValue) -> tuple[int, JsonObject]:
+    """Number and value of the line kept in the data of a `claude_code.` event."""
+    kept = as_object(data, "data")
+    return as_count(kept["line"], "line"), as_object(kept["value"], "value")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line of the file. `api` is the API message in it, its own or that of a sub-agent."""
+
+    number: int
+    raw: bytes
+    value: JsonObject
+    kind: str
+    time: datetime | None
+    api: JsonObject | None
+    agent_id: str | None
+
+    @property
+    def is_meta(self) -> bool:
+        return self.value.get("isMeta") is True
+
+    @property
+    def uuid(self) -> str | None:
+        return optional_text(self.value.get("uuid"))
+
+
+@dataclass(slots=True)
+class _Thread:
+    """The lines of one session: a main one, or a sub-agent with its parent's thread."""
+
+    session_id: str
+    parent: _Thread | None = None
+    agent_id: str | None = None
+    lines: list[_Line] = field(default_factory=list)
+
+    @property
+    def began_at(self) -> datetime | None:
+        return min((line.time for line in self.lines if line.time is not None), default=None)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return max((line.time for line in self.lines if line.time is not None), default=None)
+
+
+def _read_line(number: int, raw: bytes, value: JsonObject) -> _Line:
+    kind = as_text(value.get("type"), "type")
+    stamp = value.get("timestamp")
+    if stamp is None and isinstance(value.get("snapshot"), dict):
+        stamp = as_object(value["snapshot"], "snapshot").get("timestamp")
+    time = None if stamp is None else as_time(stamp, "timestamp")
+    agent_id = optional_text(value.get("agentId"))
+    api: JsonObject | None = None
+    if kind in _MESSAGE_TYPES:
+        api = _api_message(value, "message", kind)
+    elif kind == "progress":
+        data = value.get("data")
+        if isinstance(data, dict) and data.get("type") == "agent_progress" and "message" in data:
+            inner = as_object(data["message"], "data.message")
+            api = _api_message(inner, "data.message.message", inner.get("type"))
+            agent_id = as_text(data.get("agentId"), "data.agentId")
+            if inner.get("timestamp") is not None:
+                time = as_time(inner["timestamp"], "data.message.timestamp")
+    return _Line(number, raw, value, kind, time, api, agent_id)
+
+
+def _api_message(holder: JsonObject, name: str, kind: object) -> JsonObject:
+    message = as_object(holder.get("message"), name)
+    if message.get("role") != kind:
+        raise Malformed(f"{name}.role: expected {kind!r}, got {message.get('role')!r}")
+    content = message.get("content")
+    if isinstance(content, list):
+        for index, block in enumerate(content):
+            as_text(
+                as_object(block, f"{name}.content[{index}]").get("type"),
+                f"{name}.content[{index}].type",
+            )
+    elif not isinstance(content, str):
+        raise Malformed(f"{name}.content: expected a string or an array of blocks")
+    return message
+
+
+def _threads(lines: Sequence[_Line], fallback: str) -> list[_Thread]:
+    """The sessions of the file, main ones first, each with its lines in file order."""
+    roots = _side_chain_roots(lines)
+    mains: dict[str, _Thread] = {}
+    agents: dict[tuple[str, str], _Thread] = {}
+    stated = (optional_text(line.value.get("sessionId")) for line in lines)
+    current = next((one for one in stated if one is not None), fallback)
+    for line in lines:
+        current = optional_text(line.value.get("sessionId")) or current
+        agent_id = line.agent_id or roots.get(line.number)
+        if agent_id is None:
+            mains.setdefault(current, _Thread(current)).lines.append(line)
+            continue
+        key = (current, agent_id)
+        if key not in agents:
+            parent = mains.setdefault(current, _Thread(current))
+            agents[key] = _Thread(f"{current}.agent-{agent_id}", parent, agent_id)
+        agents[key].lines.append(line)
+    # A sub-agent's own file names its parent but holds none of its lines.
+    return [*(one for one in mains.values() if one.lines), *agents.values()]
+
+
+def _side_chain_roots(lines: Sequence[_Line]) -> dict[int, str]:
+    """Line number → name of its side chain, for side chains that carry no agent id."""
+    chain_of: dict[str, str] = {}
+    roots: dict[int, str] = {}
+    for line in lines:
+        if line.value.get("isSidechain") is not True or line.agent_id is not None:
+            continue
+        parent = optional_text(line.value.get("parentUuid"))
+        uuid = line.uuid or f"line-{line.number}"
+        root = chain_of.get(parent, uuid[:8]) if parent is not None else uuid[:8]
+        chain_of[uuid] = root
+        roots[line.number] = root
+    return roots
+
+
+def _renamed(threads: Sequence[_Thread], session_id: str, name: str) -> list[_Thread]:
+    mains = {
+        thread.session_id if thread.parent is None else thread.parent.session_id
+        for thread in threads
+    }
+    if len(mains) > 1:
+        raise BadSource(
+            name, f"holds {len(mains)} sessions, so one name for all of them is not possible"
+        )
+    for thread in threads:
+        if thread.parent is not None:
+            thread.parent.session_id = session_id
+            thread.session_id = f"{session_id}.agent-{thread.agent_id}"
+        else:
+            thread.session_id = session_id
+    return list(threads)
+
+
+def _plan(
+    thread: _Thread, threads: Sequence[_Thread], source: Source, clock: datetime
+) -> SessionPlan:
+    run_id = thread.session_id
+    steps = tuple(_steps(thread, run_id, clock))
+    messages = [step.what for step in steps if isinstance(step.what, Message)]
+    status, note, ended_at = _outcome(thread, messages, clock)
+    checkpoint = RunCheckpoint(
+        run_id=run_id,
+        started_at=thread.began_at or clock,
+        completed_at=ended_at,
+        status=status,
+        note=note,
+    )
+    key = digest_key(f"{FORMAT}.checkpoint", thread.lines[-1].number, source.sha256.encode())
+    return SessionPlan(
+        manifest=_manifest(thread, threads, source),
+        steps=steps,
+        summary=(Step(key, checkpoint, thread.ended_at),),
+        run_id=run_id,
+        began_at=thread.began_at,
+    )
+
+
+def _steps(thread: _Thread, run_id: str, clock: datetime) -> Iterator[Step]:
+    """Messages, notes and progress in the order of the first line of each."""
+    groups: dict[str, list[_Line]] = {}
+    order: list[list[_Line]] = []
+    for line in thread.lines:
+        message_id = None if line.api is None else optional_text(line.api.get("id"))
+        if message_id is not None and line.api is not None and line.api["role"] == "assistant":
+            if message_id in groups:
+                groups[message_id].append(line)
+                continue
+            groups[message_id] = [line]
+            order.append(groups[message_id])
+        else:
+            order.append([line])
+    time = thread.began_at or clock
+    todos: list[JsonObject] = []
+    for group in order:
+        line = group[0]
+        time = line.time or time
+        key = digest_key(FORMAT, line.number, *(one.raw for one in group))
+        if line.api is None:
+            yield Step(key, _event(line), line.time)
+        else:
+            yield Step(key, _message(group), line.time)
+        for index, (summary, listed) in enumerate(_progress(group, todos)):
+            todos = listed or todos
+            yield Step(
+                f"{key}:progress-{index}",
+                ProgressEntry(run_id=run_id, summary=summary, created_at=time),
+                line.time,
+            )
+
+
+def _event(line: _Line) -> NewEvent:
+    word = re.sub(r"[^A-Za-z0-9]+", "_", line.kind).strip("_").lower() or "line"
+    return NewEvent(type=f"claude_code.{word}", data={"line": line.number, "value": line.value})
+
+
+def _message(group: Sequence[_Line]) -> Message:
+    api = _api_of(group[0])
+    blocks: list[JsonValue] = []
+    kept: list[JsonValue] = []
+    text: str | None = None
+    for line in group:
+        stated = _api_of(line)["content"]
+        part: list[JsonValue] = stated if isinstance(stated, list) else []
+        if isinstance(stated, str) and len(group) == 1:
+            text = stated
+        elif isinstance(stated, str):
+            part = [{"type": "text", "text": stated}]
+        blocks += part
+        kept.append(
+            {
+                "line": line.number,
+                "blocks": len(part),
+                "text": isinstance(stated, str),
+                "rest": _without(line),
+            }
+        )
+    content: JsonValue = blocks if text is None else text
+    (message,) = from_anthropic([{"role": api["role"], "content": content}])
+    return Message(
+        role=message.role,
+        content=message.content,
+        blocks=message.blocks,
+        name=message.name,
+        tool_calls=message.tool_calls,
+        tool_call_id=message.tool_call_id,
+        is_error=message.is_error or group[0].value.get("isApiErrorMessage") is True,
+        id=optional_text(api.get("id")) or group[0].uuid,
+        created_at=group[0].time,
+        metadata={**message.metadata, "claude_code": {"lines": kept}},
+    )
+
+
+def _api_of(line: _Line) -> JsonObject:
+    assert line.api is not None, "only lines with an API message are merged into messages"
+    return line.api
+
+
+def _without(line: _Line) -> JsonObject:
+    """The line's value without the content of its API message."""
+    value = line.value
+    if line.kind in _MESSAGE_TYPES:
+        return {**value, "message": _contentless(value["message"])}
+    data = as_object(value["data"], "data")
+    inner = as_object(data["message"], "data.message")
+    inner = {**inner, "message": _contentless(inner["message"])}
+    return {**value, "data": {**data, "message": inner}}
+
+
+def _contentless(message: JsonValue) -> JsonObject:
+    return {key: value for key, value in as_object(message, "message").items() if key != "content"}
+
+
+def _with_content(rest: JsonObject, content: JsonValue) -> JsonObject:
+    """The inverse of `_without`."""
+    if "message" in rest:
+        message = as_object(rest["message"], "message")
+        return {**rest, "message": {**message, "content": content}}
+    data = as_object(rest["data"], "data")
+    return {
+        **rest,
+        "data": {
+            **data,
+            "message": _with_content(as_object(data["message"], "data.message"), content),
+        },
+    }
+
+
+def _progress(
+    group: Sequence[_Line], todos: list[JsonObject]
+) -> Iterator[tuple[str, list[JsonObject]]]:
+    """What the lines say about how far the work is: text, and the todo list if it is a new one."""
+    for line in group:
+        value = line.value
+        if line.kind == "summary" and isinstance(value.get("summary"), str):
+            yield f"summary: {value['summary']}", []
+        if value.get("isCompactSummary") is True and line.api is not None:
+            yield f"summary: {_text_of(line.api['content'])}", []
+        result = value.get("toolUseResult")
+        if isinstance(result, dict) and "agentId" in result and "status" in result:
+            yield f"sub-agent {result['agentId']} reported {result['status']}", []
+        for listed in _todo_lists(line):
+            if listed != todos:
+                todos = listed
+                yield _todo_text(listed), listed
+
+
+def _todo_lists(line: _Line) -> Iterator[list[JsonObject]]:
+    found = [objects_in(line.value.get("todos"))]
+    for block in objects_in(None if line.api is None else line.api["content"]):
+        arguments = block.get("input")
+        if block.get("name") == "TodoWrite" and isinstance(arguments, dict):
+            found.append(objects_in(arguments.get("todos")))
+    yield from (todos for todos in found if todos)
+
+
+def _todo_text(todos: Sequence[JsonObject]) -> str:
+    done = sum(item.get("status") == "completed" for item in todos)
+    now = next((item for item in todos if item.get("status") == "in_progress"), None)
+    text = f"todos: {done} of {len(todos)} done"
+    return text if now is None else f"{text}; now: {now.get('content')}"
+
+
+def _manifest(thread: _Thread, threads: Sequence[_Thread], source: Source) -> SessionManifest:
+    lines = thread.lines
+    facts: JsonObject = {
+        "cwd": _last_text(lines, "cwd"),
+        "branches": _distinct(lines, "gitBranch"),
+        "versions": _distinct(lines, "version"),
+        "models": _models(lines),
+        "began_at": thread.began_at.isoformat() if thread.began_at else None,
+        "ended_at": thread.ended_at.isoformat() if thread.ended_at else None,
+    }
+    metadata: JsonObject = {"source": source.to_metadata(), "claude_code": facts}
+    if thread.parent is not None:
+        metadata["parent_session_id"] = thread.parent.session_id
+        metadata["agent_id"] = thread.agent_id
+        metadata["parent_tool_call_id"] = _last_text(lines, "parentToolUseID")
+    children: list[JsonValue] = [one.session_id for one in threads if one.parent is thread]
+    if children:
+        metadata["sub_agent_session_ids"] = children
+    version = _last_text(lines, "version")
+    return SessionManifest(
+        session_id=thread.session_id,
+        active_branch=_last_text(lines, "gitBranch") or UNKNOWN,
+        current_objective=_objective(lines) or UNKNOWN,
+        harness_version=FORMAT if version is None else f"{FORMAT} {version}",
+        metadata=metadata,
+    )
+
+
+def _objective(lines: Sequence[_Line]) -> str | None:
+    """The first thing that a person, or the parent of a sub-agent, asked for."""
+    for line in lines:
+        if line.api is None or line.api["role"] != "user" or line.is_meta:
+            continue
+        text = _text_of(line.api["content"]).strip()
+        command = _COMMAND.search(text)
+        if command is not None:
+            arguments = _COMMAND_ARGUMENTS.search(text)
+            if arguments is not None and arguments.group(1):
+                return f"/{command.group(1)} {arguments.group(1)}"
+        elif text and not text.startswith(_NOT_A_PROMPT):
+            return text
+    return None
+
+
+def _text_of(content: JsonValue) -> str:
+    if isinstance(content, str):
+        return content
+    texts = [one.get("text") for one in objects_in(content) if one.get("type") == "text"]
+    return "\n".join(str(text) for text in texts)
+
+
+def _outcome(
+    thread: _Thread, messages: Sequence[Message], clock: datetime
+) -> tuple[RunStatus, str, datetime | None]:
+    """How the run ended and when, as far as the file says; success is not among what it says."""
+    report = _report_of(thread)
+    if report is not None:
+        stated = as_object(report.value["toolUseResult"], "toolUseResult").get("status")
+        note, ended_at = f"the sub-agent reported {stated}", report.time or clock
+        if stated in _FAILED_STATUSES:
+            return RunStatus.FAILED, note, ended_at
+        return RunStatus.IN_PROGRESS, f"{note}; {_NO_VERDICT}", ended_at
+    if messages and messages[-1].role is Role.ASSISTANT and messages[-1].is_error:
+        return RunStatus.FAILED, "ends with an API error", thread.ended_at or clock
+    return RunStatus.IN_PROGRESS, f"{_last_words(messages)}; {_NO_VERDICT}", None
+
+
+def _last_words(messages: Sequence[Message]) -> str:
+    if not messages:
+        return "no message in the file"
+    last = messages[-1]
+    if last.role is Role.ASSISTANT:
+        return "ends with a tool call" if last.tool_calls else "ends with the assistant's answer"
+    if last.content.startswith(_INTERRUPTED):
+        return "ends with an interruption by the user"
+    return "ends before the assistant answered"
+
+
+def _report_of(thread: _Thread) -> _Line | None:
+    """The line in which the parent got the result of this sub-agent."""
+    for line in reversed(thread.parent.lines if thread.parent is not None else []):
+        result = line.value.get("toolUseResult")
+        if isinstance(result, dict) and result.get("agentId") == thread.agent_id:
+            return line if optional_text(result.get("status")) is not None else None
+    return None
+
+
+def _last_text(lines: Sequence[_Line], key: str) -> str | None:
+    found = (optional_text(line.value.get(key)) for line in reversed(lines))
+    return next((one for one in found if one is not None), None)
+
+
+def _distinct(lines: Sequence[_Line], key: str) -> list[JsonValue]:
+    found = (optional_text(line.value.get(key)) for line in lines)
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def _models(lines: Sequence[_Line]) -> list[JsonValue]:
+    found = (optional_text(line.api.get("model")) for line in lines if line.api is not None)
+    return list(dict.fromkeys(one for one in found if one is not None))
