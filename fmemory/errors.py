@@ -533,7 +533,8 @@ def _rebuilt(
     while base.__module__ != "builtins":
         assert base.__base__ is not None, "an exception stands on a builtin one"
         base = base.__base__
-    error: MemoryBackendError = base.__new__(kind, *args)
+    make: Callable[..., MemoryBackendError] = base.__new__
+    error = make(kind, *args)
     error.args = args
     error.__dict__.update(state)
     return error
