@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from struct import Struct
 from typing import NamedTuple
 
 import msgspec
@@ -20,38 +17,43 @@ from crc32c import crc32c
 
 from fmemory_segments._event_meta import (
     DIM_MAX,
-    DTYPE_CODES,
     DTYPES,
     ITEM_BYTES,
     BlobPlace,
     BlockRows,
     ErasedPlace,
     EventMeta,
-    Place,
     RowsPlace,
     bits_fit,
     matrix_bytes,
-    pack_bits,
-    pack_digests,
     unpack_bits,
     unpack_digests,
 )
 from fmemory_segments._frame import (
-    FRAME_HEADER_BYTES,
-    ZEROS,
     Buffer,
     FrameDamage,
     FrameFlag,
     FrameHeader,
     FrameKind,
-    FrameTooLarge,
     frame_bytes,
     pack_frame,
     pad8,
 )
+from fmemory_segments._packer import (
+    FramePacker,
+    PreparedBatch,
+    array_header,
+    pack_one,
+    place_payload,
+)
+from fmemory_segments._row_columns import (
+    decode_embedding_ids,
+    numbers_fit,
+    offsets_fit,
+    row_checksums,
+)
 from fmemory_segments.event import (
     DIGEST_BYTES,
-    FRAME_BYTES_MAX,
     NONCE_BYTES,
     ROWS_MAX,
     Blob,
@@ -61,15 +63,24 @@ from fmemory_segments.event import (
     Payload,
     Rows,
     StoredEvent,
-    UInt32Array,
 )
 
-FRAME_BYTES_TARGET = 4 * 1024 * 1024
-FRAME_EVENTS_MAX = 65_535
-ARRAY_HEADER_BYTES_MAX = 5
+__all__ = [
+    "BatchMeta",
+    "FinishedBatch",
+    "PreparedBatch",
+    "WrittenFrame",
+    "array_header",
+    "decode_meta",
+    "decode_payload",
+    "finish",
+    "payload_extent",
+    "prepare",
+    "prepare_stored",
+]
 
-_TWO = Struct("<II")
-_ENCODE = msgspec.msgpack.Encoder().encode
+_BATCH = int(FrameKind.BATCH)
+_BATCH_END = int(FrameFlag.BATCH_END)
 _DECODE = msgspec.msgpack.Decoder(list[EventMeta]).decode
 
 
@@ -111,40 +122,6 @@ class FinishedBatch(NamedTuple):
         return last.offset + frame_bytes(last.batch.header)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedFrame:
-    """A frame without what the lock's holder knows.
-
-    Attributes:
-        events: One entry an event.
-        meta: Encoded, unpadded.
-        parts: Buffers that make up data.
-        data_bytes: Their size together, a multiple of 8.
-        recorded_after_ns: Its first event was recorded this long after the batch's first.
-    """
-
-    events: list[EventMeta]
-    meta: bytes
-    parts: list[Buffer]
-    data_bytes: int
-    recorded_after_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedBatch:
-    """Events accepted together, ready to be given seqs.
-
-    Attributes:
-        frames: One or more.
-        event_count: Of all frames.
-        size_bytes: What the batch takes in a file, headers and padding included.
-    """
-
-    frames: list[PreparedFrame]
-    event_count: int
-    size_bytes: int
-
-
 def prepare(
     drafts: Sequence[Draft], *, random: Callable[[int], bytes] = os.urandom
 ) -> PreparedBatch:
@@ -163,6 +140,9 @@ def prepare(
 
     Cost: O(bytes), one CRC pass; about 10 µs for one row, 1 µs for each further one.
     """
+    if len(drafts) == 1:
+        wanted = _nonces_wanted(drafts[0].payload)
+        return pack_one(drafts[0], random(wanted) if wanted else b"")
     needed = sum(_nonces_wanted(draft.payload) for draft in drafts)
     nonces = random(needed) if needed else b""
     packer = FramePacker()
@@ -227,8 +207,8 @@ def finish(
     for number, frame in enumerate(prepared.frames):
         event_count = len(frame.events)
         header, packed = pack_frame(
-            FrameKind.BATCH,
-            FrameFlag.BATCH_END if number == last else 0,
+            _BATCH,
+            _BATCH_END if number == last else 0,
             event_count=event_count,
             prev_frame_bytes=prev_frame_bytes,
             first_seq=seq,
@@ -335,246 +315,12 @@ def decode_payload(event: EventMeta, region: Buffer) -> Payload:
     return _decode_rows(place, len(event.keys), memoryview(region))
 
 
-class RowColumns(NamedTuple):
-    """Rows packed for a frame: their checksums, and the buffers of their data."""
-
-    nonces_crc: int
-    row_crcs: bytes
-    parts: list[Buffer]
-    data_bytes: int
-
-
-def pack_rows(rows: Rows, nonces: bytes) -> RowColumns:
-    """Checksums and data of rows; the matrix is passed on uncopied.
-
-    Cost: one CRC pass; about 1 µs a row.
-    """
-    count = len(rows)
-    notes = rows.notes
-    matrix = matrix_bytes(rows.vectors)
-    used = NONCE_BYTES * count + len(notes)
-    parts: list[Buffer] = [b"".join((nonces, notes, ZEROS[: -used & 7]))]
-    if matrix:
-        parts.append(matrix)
-        if padding := -len(matrix) & 7:
-            parts.append(ZEROS[:padding])
-    if count == 1:
-        row_crcs = crc32c(matrix, crc32c(notes)).to_bytes(4, "little")
-    else:
-        row_crcs = np.array(row_checksums(notes, rows.note_offsets, matrix), "<u4").tobytes()
-    return RowColumns(crc32c(nonces), row_crcs, parts, pad8(used) + pad8(len(matrix)))
-
-
-def row_checksums(notes: bytes, note_offsets: UInt32Array, matrix: memoryview) -> list[int]:
-    """`crc(note ‖ vector)` of each row."""
-    of_notes = [crc32c(notes[start:end]) for start, end in pairwise(note_offsets.tolist())]
-    if not matrix:
-        return of_notes
-    width = len(matrix) // len(of_notes)
-    of_rows = map(
-        crc32c, (matrix[start : start + width] for start in range(0, len(matrix), width)), of_notes
-    )
-    return list(of_rows)
-
-
-def code_embedding_ids(
-    embedding_ids: Sequence[str | None], dtype: str
-) -> tuple[tuple[str | None, ...], bytes]:
-    """The different ids, and for each row which of them; the latter empty where there is only one.
-
-    >>> code_embedding_ids(["a", None, "a"], "<u2")
-    (('a', None), b'\\x00\\x00\\x01\\x00\\x00\\x00')
-    >>> code_embedding_ids([None, None], "<u2")
-    ((None,), b'')
-    """
-    numbers: dict[str | None, int] = {}
-    coded = [numbers.setdefault(value, len(numbers)) for value in embedding_ids]
-    if len(numbers) == 1:
-        return (embedding_ids[0],), b""
-    return tuple(numbers), np.array(coded, dtype).tobytes()
-
-
-def check_rows(rows: Rows, keys: Sequence[str]) -> None:
-    """Raise ValueError, saying how, if the columns of these rows contradict each other."""
-    vectors = rows.vectors
-    count = len(rows.timestamps)
-    if not 1 <= count <= ROWS_MAX:
-        raise ValueError(f"rows: expected 1 to {ROWS_MAX} rows, got {count}")
-    if vectors.ndim != 2 or len(vectors) != count or not vectors.flags.c_contiguous:
-        raise ValueError(
-            f"rows: expected C-contiguous vectors of shape ({count}, dim), got {vectors.shape}"
-        )
-    if vectors.dtype not in DTYPE_CODES or vectors.shape[1] > DIM_MAX:
-        raise ValueError(f"rows: expected little-endian f32 or f64, got {vectors.dtype}")
-    if rows.timestamps.dtype != "<f8" or rows.note_offsets.dtype != "<u4":
-        raise ValueError("rows: expected timestamps of dtype <f8 and note offsets of dtype <u4")
-    offsets = rows.note_offsets
-    if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(rows.notes):
-        raise ValueError(f"rows: expected {count + 1} note offsets from 0 to {len(rows.notes)}")
-    if count > 1 and (offsets[1:] < offsets[:-1]).any():
-        raise ValueError("rows: note offsets decrease")
-    if len(keys) != count or len(rows.embedding_ids) != count:
-        raise ValueError(f"rows: expected {count} keys and embedding ids")
-    if rows.nonces and len(rows.nonces) != NONCE_BYTES * count:
-        raise ValueError(f"rows: expected {NONCE_BYTES} bytes of nonce a row")
-    if rows.erased is not None and rows.erased.any() and rows.digests is None:
-        raise ValueError("rows: expected digests of the erased rows")
-
-
-class FramePacker:
-    """Puts events into frames, opening a new one where the next event would not fit.
-
-    Args:
-        frame_bytes_target: A frame that would become larger is closed first.
-    """
-
-    def __init__(self, frame_bytes_target: int = FRAME_BYTES_TARGET) -> None:
-        self._target = frame_bytes_target
-        self._frames: list[PreparedFrame] = []
-        self._size_bytes = 0
-        self._open(0)
-
-    def add(
-        self,
-        source: Draft | Envelope,
-        place: Place,
-        parts: list[Buffer],
-        data_bytes: int,
-        after_ns: int,
-    ) -> None:
-        """Append one event whose payload is these buffers.
-
-        Args:
-            place: As if the payload stood at the start of data.
-            data_bytes: Size of the buffers together, a multiple of 8.
-            after_ns: Recorded so long after the first event of all.
-        """
-        at = self._data_bytes
-        event, encoded = self._entry(source, place, at, after_ns)
-        if self._events and (
-            self._meta_bytes + at + data_bytes + len(encoded) > self._target
-            or len(self._events) == FRAME_EVENTS_MAX
-        ):
-            self._close()
-            self._open(after_ns)
-            event, encoded = self._entry(source, place, 0, after_ns)
-        self._events.append(event)
-        self._encoded.append(encoded)
-        self._parts += parts
-        self._meta_bytes += len(encoded)
-        self._data_bytes += data_bytes
-
-    def pack(self) -> PreparedBatch:
-        """The batch.
-
-        Raises:
-            ValueError: No event was added.
-            FrameTooLarge: An event does not fit a frame.
-        """
-        if not self._events:
-            raise ValueError("batch: expected at least one event")
-        self._close()
-        frames = self._frames
-        return PreparedBatch(frames, sum(len(frame.events) for frame in frames), self._size_bytes)
-
-    def _open(self, after_ns: int) -> None:
-        self._events: list[EventMeta] = []
-        self._encoded: list[bytes] = []
-        self._parts: list[Buffer] = []
-        self._meta_bytes = 0
-        self._data_bytes = 0
-        self._start_ns = after_ns
-
-    def _entry(
-        self, source: Draft | Envelope, place: Place, at: int, after_ns: int
-    ) -> tuple[EventMeta, bytes]:
-        if at and isinstance(place, BlobPlace | RowsPlace):
-            place = msgspec.structs.replace(place, offset=at)
-        event = EventMeta(
-            source.stream,
-            source.revision,
-            source.type,
-            place,
-            source.keys,
-            source.count,
-            after_ns - self._start_ns,
-            source.occurred_at_ns,
-            source.actor,
-            source.run_id,
-            source.reason,
-            source.event_id,
-        )
-        return event, _ENCODE(event)
-
-    def _close(self) -> None:
-        meta = array_header(len(self._events)) + b"".join(self._encoded)
-        size = FRAME_HEADER_BYTES + pad8(len(meta)) + self._data_bytes
-        if size > FRAME_BYTES_MAX:
-            raise FrameTooLarge(size, FRAME_BYTES_MAX)
-        self._frames.append(
-            PreparedFrame(self._events, meta, self._parts, self._data_bytes, self._start_ns)
-        )
-        self._size_bytes += size
-
-
-def array_header(count: int) -> bytes:
-    """The MessagePack head of an array of this many items.
-
-    >>> array_header(1), array_header(500)
-    (b'\\x91', b'\\xdc\\x01\\xf4')
-    """
-    if count < 16:
-        return bytes((0x90 | count,))
-    if count < 1 << 16:
-        return b"\xdc" + count.to_bytes(2, "big")
-    return b"\xdd" + count.to_bytes(4, "big")
-
-
 def _nonces_wanted(payload: Payload) -> int:
     if isinstance(payload, Blob):
         return 0 if payload.nonce else NONCE_BYTES
     if isinstance(payload, Rows):
         return 0 if payload.nonces else NONCE_BYTES * len(payload.timestamps)
     return 0
-
-
-def place_payload(
-    source: Draft | Envelope, payload: Payload, nonces: bytes = b""
-) -> tuple[Place, list[Buffer], int]:
-    """The place of a payload at the start of data, its buffers, and their size.
-
-    Raises:
-        ValueError: The payload contradicts itself.
-    """
-    if isinstance(payload, Blob):
-        nonce, data = payload.nonce or nonces, payload.data
-        if len(nonce) != NONCE_BYTES:
-            raise ValueError(f"blob: expected a nonce of {NONCE_BYTES} bytes, got {len(nonce)}")
-        size = NONCE_BYTES + len(data)
-        whole = b"".join((nonce, data, ZEROS[: -size & 7]))
-        place = BlobPlace(0, len(data), crc32c(data, crc32c(nonce)))
-        return place, [whole], len(whole)
-    if isinstance(payload, Erased):
-        if len(payload.digest) != DIGEST_BYTES:
-            raise ValueError(f"erased: expected a digest of {DIGEST_BYTES} bytes")
-        return ErasedPlace(payload.digest), [], 0
-    check_rows(payload, source.keys)
-    columns = pack_rows(payload, payload.nonces or nonces)
-    embedding_ids, numbers = code_embedding_ids(payload.embedding_ids, "<u2")
-    rows_place = RowsPlace(
-        0,
-        payload.vectors.shape[1],
-        DTYPE_CODES[payload.vectors.dtype],
-        columns.nonces_crc,
-        payload.timestamps.tobytes(),
-        payload.note_offsets.tobytes(),
-        columns.row_crcs,
-        embedding_ids,
-        numbers,
-        pack_bits(payload.erased),
-        pack_digests(payload),
-    )
-    return rows_place, columns.parts, columns.data_bytes
 
 
 def _rows_bytes(place: RowsPlace, count: int) -> int:
@@ -601,24 +347,6 @@ def _rows_fit(place: RowsPlace | BlockRows, count: int, offset: int) -> bool:
         and offsets_fit(place.note_offsets, count)
         and numbers_fit(place.embedding_numbers, len(place.embedding_ids), count, "<u2")
     )
-
-
-def offsets_fit(packed: bytes, count: int) -> bool:
-    """True if these are count + 1 offsets that start at 0 and never decrease."""
-    if len(packed) != 4 * (count + 1) or packed[:4] != b"\0\0\0\0":
-        return False
-    if count == 1:
-        return True
-    offsets = np.frombuffer(packed, "<u4")
-    return bool((offsets[1:] >= offsets[:-1]).all())
-
-
-def numbers_fit(packed: bytes, choices: int, count: int, dtype: str) -> bool:
-    """True if these number one of so many choices for each row."""
-    if choices <= 1:
-        return choices == 1 and not packed
-    numbers = np.frombuffer(packed, dtype) if len(packed) == int(dtype[-1]) * count else ()
-    return len(numbers) == count and int(np.max(numbers)) < choices
 
 
 def _decode_rows(place: RowsPlace, count: int, region: memoryview) -> Rows:
@@ -649,12 +377,3 @@ def _decode_rows(place: RowsPlace, count: int, region: memoryview) -> Rows:
         wrong = np.frombuffer(found, "<u4") != np.frombuffer(place.row_crcs, "<u4")
         raise FrameDamage("row", f"payload: wrong checksum of row {int(np.argmax(wrong))}")
     return rows
-
-
-def decode_embedding_ids(
-    embedding_ids: tuple[str | None, ...], numbers: bytes, count: int, dtype: str
-) -> tuple[str | None, ...]:
-    """The embedding id of each row."""
-    if not numbers:
-        return embedding_ids * count
-    return tuple(embedding_ids[number] for number in np.frombuffer(numbers, dtype).tolist())

@@ -17,21 +17,7 @@ import msgspec
 import numpy as np
 from crc32c import crc32c
 
-from fmemory_segments._batch import (
-    FRAME_BYTES_TARGET,
-    BatchMeta,
-    FramePacker,
-    check_rows,
-    code_embedding_ids,
-    decode_embedding_ids,
-    decode_payload,
-    numbers_fit,
-    offsets_fit,
-    pack_rows,
-    payload_extent,
-    place_payload,
-    row_checksums,
-)
+from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
 from fmemory_segments._columns import Int64Array
 from fmemory_segments._event_meta import (
     DIM_MAX,
@@ -55,6 +41,16 @@ from fmemory_segments._frame import (
     frame_bytes,
     pack_frame,
     pad8,
+)
+from fmemory_segments._packer import FRAME_BYTES_TARGET, FramePacker, place_payload
+from fmemory_segments._row_columns import (
+    check_rows,
+    code_embedding_ids,
+    decode_embedding_ids,
+    numbers_fit,
+    offsets_fit,
+    pack_rows,
+    row_checksums,
 )
 from fmemory_segments.digest import payload_digest, row_digests
 from fmemory_segments.event import (

@@ -46,6 +46,10 @@ class FrameFlag(IntFlag):
     BATCH_END = 1
 
 
+# A plain number: comparing with the member of an enum takes several times as long.
+_SEAL = int(FrameKind.SEAL)
+
+
 class FrameDamage(Exception):  # noqa: N818 - names what was found, as LogCorrupt does
     """Bytes of a frame that are not what a writer of this format writes.
 
@@ -170,9 +174,7 @@ def pack_frame(
     meta_bytes = len(meta)
     padded_meta = meta + ZEROS[: -meta_bytes & 7]
     size = FRAME_HEADER_BYTES + len(padded_meta) + pad8(data_bytes)
-    if size > FRAME_BYTES_MAX and (
-        kind != FrameKind.SEAL or max(meta_bytes, data_bytes) > REGION_BYTES_MAX
-    ):
+    if size > FRAME_BYTES_MAX and (kind != _SEAL or max(meta_bytes, data_bytes) > REGION_BYTES_MAX):
         raise FrameTooLarge(size, FRAME_BYTES_MAX)
     seed = crc32c(_SEED.pack(salt, offset))
     data_crc = seed
@@ -224,7 +226,7 @@ def unpack_header(view: Buffer, salt: int, offset: int) -> FrameHeader | None:
     header = FrameHeader._make(_HEADER.unpack_from(view))
     if crc32c(view[:60], crc32c(_SEED.pack(salt, offset))) != header.head_crc:
         return None
-    if header.kind != FrameKind.SEAL and frame_bytes(header) > FRAME_BYTES_MAX:
+    if header.kind != _SEAL and frame_bytes(header) > FRAME_BYTES_MAX:
         return None
     if header.meta_bytes > REGION_BYTES_MAX or header.data_bytes > REGION_BYTES_MAX:
         return None

@@ -38,10 +38,10 @@ from fmemory_segments._frame import (
     pack_frame,
     pad8,
 )
+from fmemory_segments._runs import cut_runs, rows_flags
 from fmemory_segments.event import (
     DIGEST_BYTES,
     LOC_ROW_BITS,
-    BoolArray,
     Envelope,
     Float64Array,
     RowRun,
@@ -288,7 +288,7 @@ class Seal:
         if self._envelopes is None:
             self._envelopes = _decode(_DECODE_ENVELOPES, self._packed_envelopes, "envelopes")
             seqs = [envelope.seq for envelope in self._envelopes]
-            others = np.flatnonzero(~self._has_rows()) + self.index.base_seq
+            others = np.flatnonzero(~rows_flags(self.index)) + self.index.base_seq
             _expect(seqs == others.tolist(), "envelopes")
         return self._envelopes
 
@@ -330,7 +330,9 @@ class Seal:
         """
         if not self.index.event_count or (stream is not None and not self.index.has_stream(stream)):
             return
-        runs = self._runs(after, upto, stream)
+        runs = cut_runs(
+            self.index, self.ids(), self.timestamps, self._revisions, after, upto, stream
+        )
         envelopes = [
             envelope
             for envelope in self.envelopes()
@@ -343,81 +345,6 @@ class Seal:
                 at += 1
             yield run
         yield from envelopes[at:]
-
-    def _has_rows(self) -> BoolArray:
-        """Which events are record events: kinds 1 and 2 of 0 to 3."""
-        return (self.index.events[:, _SHAPE] + 1 & 2).astype(np.bool_)
-
-    def _runs(self, after: int, upto: int, stream: Stream | None) -> list[RowRun]:
-        """Record events as runs, by first seq."""
-        index = self.index
-        puts = np.flatnonzero(self._has_rows())
-        if not len(puts):
-            return []
-        events = index.events
-        ends = np.append(events[1:, _SLOT], np.uint32(index.slot_count)).astype(np.int64)
-        counts = ends[puts] - events[puts, _SLOT]
-        starts = np.cumsum(counts) - counts
-        seqs = puts + index.base_seq
-        numbers = events[puts, _STREAM].astype(np.int64)
-        chosen = (seqs > after) & (seqs <= upto)
-        if stream is not None:
-            chosen &= numbers == index.streams.index(stream)
-        order = np.flatnonzero(chosen)
-        order = order[np.argsort(numbers[order], kind="stable")]
-        return self._cut_runs(
-            seqs[order],
-            numbers[order],
-            self._revisions[order],
-            starts[order],
-            counts[order],
-        )
-
-    def _cut_runs(
-        self,
-        seqs: Int64Array,
-        numbers: Int64Array,
-        revisions: Int64Array,
-        starts: Int64Array,
-        counts: Int64Array,
-    ) -> list[RowRun]:
-        """Runs of record events that are sorted by stream and seq; rows lie at starts."""
-        if not len(seqs):
-            return []
-        offsets = np.cumsum(counts) - counts
-        within = np.arange(int(counts.sum())) - np.repeat(offsets, counts)
-        rows = within + np.repeat(starts, counts)
-        locs = ((np.repeat(seqs, counts) << LOC_ROW_BITS) + within).astype(np.uint64)
-        timestamps, ids = self.timestamps, self.ids()
-        if int(rows[0]) == 0 and len(rows) == len(ids) and bool((np.diff(rows) == 1).all()):
-            timestamps = timestamps.copy()
-        else:
-            timestamps = timestamps[rows]
-            chosen = np.empty(len(ids), object)
-            chosen[:] = ids
-            ids = chosen[rows].tolist()
-        breaks = np.flatnonzero(
-            (numbers[1:] != numbers[:-1]) | (revisions[1:] != revisions[:-1] + 1)
-        )
-        firsts = [0, *(breaks + 1).tolist()]
-        lasts = [*breaks.tolist(), len(seqs) - 1]
-        runs = []
-        for first, last in zip(firsts, lasts, strict=True):
-            start, end = int(offsets[first]), int(offsets[last] + counts[last])
-            runs.append(
-                RowRun(
-                    self.index.streams[int(numbers[first])],
-                    int(revisions[first]),
-                    last - first + 1,
-                    int(seqs[first]),
-                    int(seqs[last]),
-                    ids[start:end],
-                    timestamps[start:end],
-                    locs[start:end],
-                )
-            )
-        runs.sort(key=lambda run: run.first_seq)
-        return runs
 
 
 def decode_seal(header: FrameHeader, meta: Buffer, data: Buffer) -> Seal:

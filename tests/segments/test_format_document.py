@@ -25,9 +25,10 @@ from fmemory_segments import (
     _tip,
     digest,
 )
-from fmemory_segments._batch import FRAME_BYTES_TARGET, finish, prepare
+from fmemory_segments._batch import finish, prepare
 from fmemory_segments._compacted import BlockMeta
 from fmemory_segments._header import SegmentHeader, pack_header
+from fmemory_segments._packer import FRAME_BYTES_TARGET
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "format.md"
 MIB = 1 << 20
