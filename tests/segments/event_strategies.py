@@ -98,10 +98,10 @@ def drafts(draw: st.DrawFn) -> Draft:
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, max_events: int = 12, erasures: bool = True) -> History:
+def histories(draw: st.DrawFn, *, max_events: int = 12) -> History:
     """Puts, deletes, re-puts, clears and session events in several streams."""
     log = _Log()
-    choices = [_put, _put, _blob, _delete, _clear] if erasures else [_put, _blob]
+    choices = [_put, _put, _blob, _delete, _clear]
     for _ in range(draw(st.integers(1, max_events))):
         action: Callable[[st.DrawFn, _Log], None] = draw(st.sampled_from(choices))
         action(draw, log)
@@ -125,7 +125,8 @@ class _Log:
         self, draw: st.DrawFn, stream: Stream, type_: str, payload: Payload, keys: Sequence[str]
     ) -> int:
         seq = len(self.events) + 1
-        self.time_ns += draw(st.integers(0, 3))
+        chance = draw(st.integers(0, 255))
+        self.time_ns += chance % 4
         revision = self.revisions[stream] = self.revisions.get(stream, 0) + 1
         envelope = Envelope(
             seq,
@@ -133,9 +134,10 @@ class _Log:
             revision,
             type_,
             self.time_ns,
-            occurred_at_ns=draw(optional_time),
-            actor=draw(optional_text),
-            event_id=draw(st.none() | st.just(f"event-{seq}")),
+            occurred_at_ns=-chance if chance & 8 else None,
+            actor="me@host" if chance & 16 else None,
+            run_id="run-1" if chance & 32 else None,
+            event_id=f"event-{seq}" if chance & 64 else None,
             keys=tuple(keys),
             count=len(keys),
         )
@@ -148,18 +150,19 @@ def _put(draw: st.DrawFn, log: _Log) -> None:
     free = [name for name in "abcdefgh" if (stream, name) not in log.live]
     if not free:
         return
-    keys = draw(st.lists(st.sampled_from(free), min_size=1, max_size=4, unique=True))
-    dim, dtype = draw(st.integers(0, 3)), draw(st.sampled_from(["<f4", "<f8"]))
-    rows = make_rows(draw(st.integers(0, 1 << 32)), len(keys), dim, dtype)
+    seed = draw(st.integers(0, 1 << 16))
+    keys = free[: 1 + seed % 4]
+    rows = make_rows(seed, len(keys), (seed >> 2) % 4, "<f4" if seed & 16 else "<f8")
     seq = log.add(draw, stream, "records_put", rows, keys)
     for row, key in enumerate(keys):
         log.live[stream, key] = seq << 16 | row
 
 
 def _blob(draw: st.DrawFn, log: _Log) -> None:
-    payload = Blob(draw(st.binary(max_size=20)), draw(st.binary(min_size=16, max_size=16)))
+    seed = draw(st.integers(0, 1 << 16))
+    payload = Blob(bytes(seed % 20), seed.to_bytes(16, "little"))
     seq = log.add(draw, STREAMS[3], "note.taken", payload, ())
-    if draw(st.booleans()):
+    if seed & 32:
         log.erased_seqs.append(seq)
 
 
