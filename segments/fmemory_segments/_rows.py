@@ -4,41 +4,45 @@ Rows that lie behind each other in the file come in one read, vectors straight i
 are returned in. Rows that lie near each other, as those of one-row frames do, are read as one span
 into a scratch buffer and copied out by strides. docs/format.md sections 3 to 5 own the places.
 
-A single row is checked by its own CRC, always. Of a page, frames that this process has not seen
-before are checked first: whole by the CRC of their data where most of them is wanted, else row by
-row.
+A row that is read alone is checked by its own CRC, always. Of a page, frames that this process has
+not seen before are checked first: by the CRC of their data where most of their rows are wanted,
+else row by row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
-from numpy.lib.stride_tricks import sliding_window_view
 
 from fmemory_segments._batch import array_header
-from fmemory_segments._catalog import read_failed
 from fmemory_segments._columns import Int64Array, RowPlace, RowPlaces
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import DTYPES
-from fmemory_segments._frames import (
-    frame_damage,
-    frame_end,
-    read,
-    read_frame,
-    seqs_of_frame,
-    too_short,
+from fmemory_segments._frames import read, read_frame
+from fmemory_segments._spans import (
+    gather_extents,
+    gather_rows,
+    notes_of,
+    read_both,
+    read_into,
+    row_parts,
 )
-from fmemory_segments.errors import LogCorrupt, LogError, LogReason, UnknownEvent
-from fmemory_segments.event import LOC_ROW_BITS, RowPage, UInt64Array, VectorArray
+from fmemory_segments.errors import LogCorrupt, LogReason, UnknownEvent
+from fmemory_segments.event import (
+    LOC_ROW_BITS,
+    BoolArray,
+    RowPage,
+    UInt32Array,
+    UInt64Array,
+    VectorArray,
+)
 
-GAP_BYTES_MAX: Final = 8_192
-SPAN_BYTES_MAX: Final = 1 << 22
-PART_BYTES_MAX: Final = 1 << 23
-RUN_ROWS_MIN: Final = 8
+FEW_ROWS_MAX = 6
+RUN_ROWS_MIN = 8
 
 
 def read_rows(core: Core, locs: UInt64Array, *, notes: bool, vectors: bool) -> RowPage:
@@ -50,111 +54,161 @@ def read_rows(core: Core, locs: UInt64Array, *, notes: bool, vectors: bool) -> R
         UnknownEvent: There is no row at a loc.
     """
     count = len(locs)
-    if count == 1:
-        return _read_one(core, int(locs[0]), notes=notes, vectors=vectors)
-    head = array_header(3 * count)
-    if count == 0:
-        return RowPage(head if notes else b"", [], [])
-    pieces: list[_Piece] = []
-    for segment, part in _by_segment(core, locs):
-        try:
-            places = segment.index.places(part)
-        except KeyError as error:
-            raise unknown_row(core, int(part[0])) from error
-        pieces.append(_Piece(segment, places))
-    bodies: list[bytes | memoryview] = [head]
+    if count <= FEW_ROWS_MAX:
+        return _read_few(core, locs.tolist(), notes=notes, vectors=vectors)
+    groups = _by_segment(core, locs)
+    shapes = _shapes(groups, count)
+    if (shapes == shapes[0]).all():
+        bodies, block = _read_groups(core, groups, count, notes=notes, vectors=vectors)
+        page_notes = b"".join((array_header(3 * count), *bodies)) if notes else b""
+        return RowPage(page_notes, [] if block is None else [block], _embedding_ids(groups, count))
+    parts = [array_header(3 * count)]
     blocks: list[VectorArray] = []
-    embedding_ids: list[str | None] = []
-    for piece in pieces:
-        _check_first_touch(core, piece)
-        if notes:
-            bodies += _read_notes(core, piece)
-        embedding_ids += _embedding_ids(piece)
-    if vectors:
-        blocks = _read_blocks(core, pieces)
-    return RowPage(b"".join(bodies) if notes else b"", blocks, embedding_ids)
+    for low, high in _equal_runs(shapes):
+        run = _by_segment(core, locs[low:high])
+        bodies, block = _read_groups(core, run, high - low, notes=notes, vectors=vectors)
+        parts += bodies
+        if block is not None:
+            blocks.append(block)
+    return RowPage(b"".join(parts) if notes else b"", blocks, _embedding_ids(groups, count))
 
 
-class _Piece(NamedTuple):
-    """Consecutive rows of a page that lie in one segment."""
+class _Group(NamedTuple):
+    """The rows of a page that lie in one segment.
+
+    Attributes:
+        segment: The segment.
+        at: Their numbers in the page, ascending; None = all of the page.
+        places: Where they are.
+    """
 
     segment: Segment
+    at: Int64Array | None
     places: RowPlaces
 
 
-def unknown_row(core: Core, loc: int) -> UnknownEvent:
-    """The error for a loc that names no row."""
-    seq = loc >> LOC_ROW_BITS
-    return UnknownEvent(
-        f"rows: expected a row at seq {seq}, row {loc & (1 << LOC_ROW_BITS) - 1}, got none "
-        f"({core.path}); events up to seq {core.head_seq} are there",
-        reason=LogReason.UNKNOWN_EVENT,
-        path=core.path,
-        first_seq=seq,
-        last_seq=seq,
-    )
-
-
-def _by_segment(core: Core, locs: UInt64Array) -> Iterator[tuple[Segment, UInt64Array]]:
-    """Consecutive locs of one segment, with the segment."""
+def _by_segment(core: Core, locs: UInt64Array) -> list[_Group]:
+    """The rows of a page by segment."""
     segments = core.segments
-    if len(segments) == 1:
-        yield segments[0], locs
-        return
-    bases = np.array([segment.base_seq for segment in segments], np.uint64)
-    numbers = np.searchsorted(bases, locs >> np.uint64(LOC_ROW_BITS), "right") - 1
-    if numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
-        yield segments[max(int(numbers[0]), 0)], locs
-        return
-    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(locs)]
-    for start, end in pairwise(cuts):
-        yield segments[max(int(numbers[start]), 0)], locs[start:end]
+    number = 0
+    if len(segments) > 1:
+        bases = np.array([segment.base_seq for segment in segments], np.uint64)
+        numbers = np.searchsorted(bases, locs >> np.uint64(LOC_ROW_BITS), "right") - 1
+        number = max(int(numbers[0]), 0)
+        if not (numbers == number).all():
+            return [
+                _Group(segments[max(chosen, 0)], at, _places(core, segments[chosen], locs[at]))
+                for chosen in np.unique(numbers).tolist()
+                for at in (np.flatnonzero(numbers == chosen),)
+            ]
+    return [_Group(segments[number], None, _places(core, segments[number], locs))]
 
 
-def _read_one(core: Core, loc: int, *, notes: bool, vectors: bool) -> RowPage:
-    segment = core.segment_of(loc >> LOC_ROW_BITS)
+def _places(core: Core, segment: Segment, locs: UInt64Array) -> RowPlaces:
     try:
-        place = segment.index.place(loc)
+        return segment.index.places(locs)
+    except KeyError:
+        for loc in locs.tolist():
+            _place(core, segment, loc)
+        raise
+
+
+def _place(core: Core, segment: Segment, loc: int) -> RowPlace:
+    try:
+        return segment.index.place(loc)
     except KeyError as error:
-        raise unknown_row(core, loc) from error
-    note, vector = _read_checked(core, segment, place, loc)
-    body = array_header(3) + note if notes else b""
-    return RowPage(body, [vector] if vectors else [], [place.embedding_id])
+        seq = loc >> LOC_ROW_BITS
+        raise UnknownEvent(
+            f"rows: expected a row at seq {seq}, row {loc & (1 << LOC_ROW_BITS) - 1}, got none "
+            f"({core.path}); events up to seq {core.head_seq} are there",
+            reason=LogReason.UNKNOWN_EVENT,
+            path=core.path,
+            first_seq=seq,
+            last_seq=seq,
+        ) from error
+
+
+def _shapes(groups: list[_Group], count: int) -> UInt32Array:
+    """Shapes of the rows in the order of the page."""
+    if groups[0].at is None:
+        return groups[0].places.shapes
+    whole = np.empty(count, np.uint32)
+    for _, at, places in groups:
+        whole[at] = places.shapes
+    return whole
+
+
+def _equal_runs(values: UInt32Array) -> Iterator[tuple[int, int]]:
+    return pairwise([0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)])
+
+
+def _read_groups(
+    core: Core, groups: list[_Group], count: int, *, notes: bool, vectors: bool
+) -> tuple[list[bytes], VectorArray | None]:
+    """Notes, in few pieces, and the matrix of rows of one shape."""
+    for group in groups:
+        _check_first_touch(core, group.segment, group.places)
+    if groups[0].at is None:
+        segment, _, places = groups[0]
+        return _read_run(core, segment, places, notes=notes, vectors=vectors)
+    shape = int(groups[0].places.shapes[0])
+    block = np.empty((count, shape >> 2), DTYPES[shape & 3]) if vectors else None
+    bodies: list[bytes] = [b""] * count if notes else []
+    for segment, at, places in groups:
+        read_notes, matrix = _read_run(core, segment, places, notes=notes, vectors=vectors)
+        if block is not None and matrix is not None:
+            block[at] = matrix
+        if notes and at is not None:
+            ends = places.note_bytes.cumsum(dtype=np.int64).tolist()
+            view = memoryview(b"".join(read_notes))
+            for number, low, high in zip(at.tolist(), [0, *ends], ends, strict=False):
+                bodies[number] = bytes(view[low:high])
+    return bodies, block
+
+
+def _read_few(core: Core, locs: list[int], *, notes: bool, vectors: bool) -> RowPage:
+    """A page of few rows, each read and checked by itself."""
+    bodies = [array_header(3 * len(locs))]
+    blocks: list[VectorArray] = []
+    embedding_ids: list[str | None] = []
+    for loc in locs:
+        segment = core.segment_of(loc >> LOC_ROW_BITS)
+        place = _place(core, segment, loc)
+        note, vector = _read_checked(core, segment, place, loc)
+        bodies.append(note)
+        embedding_ids.append(place.embedding_id)
+        if not vectors:
+            continue
+        if blocks and blocks[-1].dtype == vector.dtype and blocks[-1].shape[1] == vector.shape[1]:
+            blocks[-1] = np.concatenate((blocks[-1], vector))
+        else:
+            blocks.append(vector)
+    return RowPage(b"".join(bodies) if notes else b"", blocks, embedding_ids)
 
 
 def _read_checked(
     core: Core, segment: Segment, place: RowPlace, loc: int
 ) -> tuple[bytes, VectorArray]:
-    """One row, checked by its CRC; the note and a matrix of one row."""
-    dtype = DTYPES[place.dtype]
-    vector = np.empty((1, place.dim), dtype)
-    between = place.vector_offset - place.note_offset - place.note_bytes
-    fd, pread = segment.file.fd, core.fs.pread
-    size = place.dim * dtype.itemsize
-    try:
-        if 0 <= between < 8:
-            total = place.note_bytes + between + size
-            data = pread(fd, total, place.note_offset)
-            if len(data) != total:
-                data = read(core, segment, total, place.note_offset)
-            note = data[: place.note_bytes]
-            view = memoryview(data)[place.note_bytes + between :]
-        else:
-            note = read(core, segment, place.note_bytes, place.note_offset)
-            view = memoryview(read(core, segment, size, place.vector_offset))
-    except OSError as error:
-        if isinstance(error, LogError):
-            raise
-        raise read_failed(error, segment.path, place.note_offset) from error
-    if crc32c(view, crc32c(note)) != place.crc:
-        raise row_damage(segment, place.note_offset, loc >> LOC_ROW_BITS, loc & 0xFFFF)
-    if size:
-        vector.data.cast("B")[:] = view
+    """One row, checked by its CRC: the note, and a matrix of one row."""
+    vector = np.empty((1, place.dim), DTYPES[place.dtype])
+    note_bytes, offset = place.note_bytes, place.note_offset
+    between = place.vector_offset - offset - note_bytes
+    if 0 <= between < 8:
+        # One row in its event: note, zeros and vector lie behind each other.
+        head = bytearray(note_bytes + between)
+        read_both(core, segment, head, vector, offset)
+        note = bytes(head[:note_bytes])
+    else:
+        note = read(core, segment, note_bytes, offset)
+        if place.dim:
+            read_into(core, segment, vector.data.cast("B"), place.vector_offset)
+    if crc32c(vector.data, crc32c(note)) != place.crc:
+        raise _row_damage(segment, offset, loc)
     return note, vector
 
 
-def row_damage(segment: Segment, offset: int, seq: int, row: int) -> LogCorrupt:
-    """The error for a row whose CRC is wrong."""
+def _row_damage(segment: Segment, offset: int, loc: int) -> LogCorrupt:
+    seq, row = loc >> LOC_ROW_BITS, loc & (1 << LOC_ROW_BITS) - 1
     return LogCorrupt(
         f"row checksum: expected note and vector as written, got other bytes ({segment.path}, byte "
         f"{offset}, seq {seq}, row {row}); other rows are intact and no file was changed; run "
@@ -167,170 +221,146 @@ def row_damage(segment: Segment, offset: int, seq: int, row: int) -> LogCorrupt:
     )
 
 
-def _check_first_touch(core: Core, piece: _Piece) -> None:
-    """Check the frames of a page that this process has not checked yet."""
-    segment, places = piece
-    checked = segment.index.checked
-    fresh = checked[places.frames] == 0
+def _check_first_touch(core: Core, segment: Segment, places: RowPlaces) -> None:
+    """Check the frames of rows that this process has not checked yet."""
+    index = segment.index
+    fresh = index.checked[places.frames] == 0
     if not fresh.any():
         return
     numbers, counts = np.unique(places.frames[fresh], return_counts=True)
-    row_by_row = []
-    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-        size = frame_end(segment, number) - segment.index.frame_offset(number)
-        first, last = seqs_of_frame(segment, number)
-        slots = segment.index.slots
-        events = segment.index.events
-        start = int(events[first - segment.base_seq, 2])
-        after = last - segment.base_seq + 1
-        end = int(events[after, 2]) if after < len(events) else len(slots)
-        if 2 * count >= end - start or size <= GAP_BYTES_MAX:
-            read_frame(core, segment, number)
-            segment.index.checked[number] = 1
-        else:
-            row_by_row.append(number)
-    if row_by_row:
-        wanted = np.isin(places.frames, np.array(row_by_row))
-        for row in np.flatnonzero(wanted).tolist():
-            _check_row(core, segment, places, row)
+    slot_counts = _slot_counts(segment, numbers)
+    is_whole = (slot_counts > 1) & (2 * counts >= slot_counts)
+    for number in numbers[is_whole].tolist():
+        read_frame(core, segment, number)
+        index.checked[number] = 1
+    by_row = fresh & ~np.isin(places.frames, numbers[is_whole])
+    if by_row.any():
+        _check_rows(core, segment, places, by_row)
+        index.checked[numbers[slot_counts == 1]] = 1
 
 
-def _check_row(core: Core, segment: Segment, places: RowPlaces, row: int) -> None:
+def _slot_counts(segment: Segment, numbers: UInt32Array) -> Int64Array:
+    """How many rows and other payloads each of these frames has."""
+    index = segment.index
+    events = index.events
+    frames, slots = np.ascontiguousarray(events[:, 0]), events[:, 2].astype(np.int64)
+    ends = np.append(slots, index.slot_count)
+    first = np.searchsorted(frames, numbers, "left")
+    after = np.searchsorted(frames, numbers, "right")
+    counts: Int64Array = ends[after] - ends[first]
+    return counts
+
+
+def _check_rows(core: Core, segment: Segment, places: RowPlaces, chosen: BoolArray) -> None:
+    """Check rows by their own CRCs."""
+    note_offsets, note_bytes = places.note_offsets[chosen], places.note_bytes[chosen]
+    vector_offsets, vector_bytes = places.vector_offsets[chosen], places.vector_bytes[chosen]
+    crcs = places.crcs[chosen].tolist()
+    starts = np.concatenate((note_offsets, vector_offsets))
+    sizes = np.concatenate((note_bytes.astype(np.int64), vector_bytes))
+    count = len(note_offsets)
+    for part in row_parts(note_bytes + vector_bytes):
+        both = np.r_[part, slice(count + part.start, count + part.stop)]
+        scratch, at = gather_extents(core, segment, starts[both], sizes[both])
+        view = scratch.data
+        ends = at + sizes[both]
+        pieces = [view[low:high] for low, high in zip(at.tolist(), ends.tolist(), strict=True)]
+        half = part.stop - part.start
+        for row, (note, vector) in enumerate(
+            zip(pieces[:half], pieces[half:], strict=True), part.start
+        ):
+            if crc32c(vector.data, crc32c(note)) != crcs[row]:
+                raise _row_at(segment, places, int(np.flatnonzero(chosen)[row]))
+
+
+def _row_at(segment: Segment, places: RowPlaces, row: int) -> LogCorrupt:
+    """The error for a row of a page, by its place."""
+    index = segment.index
     offset = int(places.note_offsets[row])
-    note = read(core, segment, int(places.note_bytes[row]), offset)
-    size = int(places.vector_bytes[row])
-    vector = read(core, segment, size, int(places.vector_offsets[row]))
-    if crc32c(vector, crc32c(note)) != int(places.crcs[row]):
-        number = int(places.frames[row])
-        raise frame_damage(segment, number, LogReason.ROW_CHECKSUM, "a row with its checksum")
+    starts = index.slots[:, 0] + index.frame_offsets[_frames_of_slots(segment)]
+    slot = int(np.flatnonzero((starts == offset) & (index.slots[:, 2] == places.crcs[row]))[0])
+    event = int(np.searchsorted(index.events[:, 2], slot, "right")) - 1
+    loc = index.base_seq + event << LOC_ROW_BITS | slot - int(index.events[event, 2])
+    return _row_damage(segment, offset, loc)
 
 
-def _embedding_ids(piece: _Piece) -> list[str | None]:
-    table, numbers = piece.segment.index.embedding_ids, piece.places.embeddings
-    if len(table) == 1:
-        return table * len(numbers)
+def _frames_of_slots(segment: Segment) -> Int64Array:
+    index = segment.index
+    ends = np.append(index.events[1:, 2], index.slot_count).astype(np.int64)
+    frames: Int64Array = np.repeat(index.events[:, 0], ends - index.events[:, 2])
+    return frames
+
+
+def _embedding_ids(groups: list[_Group], count: int) -> list[str | None]:
+    if groups[0].at is None:
+        return _embedding_ids_of(groups[0])
+    whole: list[str | None] = [None] * count
+    for group in groups:
+        assert group.at is not None
+        for number, embedding_id in zip(group.at.tolist(), _embedding_ids_of(group), strict=True):
+            whole[number] = embedding_id
+    return whole
+
+
+def _embedding_ids_of(group: _Group) -> list[str | None]:
+    table, numbers = group.segment.index.embedding_ids, group.places.embeddings
+    first = int(numbers[0])
+    if len(table) == 1 or (numbers == first).all():
+        return [table[first]] * len(numbers)
     return [table[number] for number in numbers.tolist()]
 
 
-def _read_notes(core: Core, piece: _Piece) -> list[bytes | memoryview]:
-    """The note bodies of a piece, in its order, as few buffers as possible."""
-    segment, places = piece
+def _read_run(
+    core: Core, segment: Segment, places: RowPlaces, *, notes: bool, vectors: bool
+) -> tuple[list[bytes], VectorArray | None]:
+    """Notes of rows of one segment and shape, in few pieces, and their vectors."""
     starts, sizes = places.note_offsets, places.note_bytes.astype(np.int64)
-    if bool((starts[1:] == starts[:-1] + sizes[:-1]).all()):
-        first, last = int(starts[0]), int(starts[-1] + sizes[-1])
-        if last - first <= PART_BYTES_MAX:
-            return [read(core, segment, last - first, first)]
-    bodies: list[bytes | memoryview] = []
-    for part in _parts(sizes):
-        scratch, at = _gather(core, segment, starts[part], sizes[part])
-        view = memoryview(scratch)
-        ends = (at + sizes[part]).tolist()
-        bodies += [view[start:end] for start, end in zip(at.tolist(), ends, strict=True)]
+    count, places_of, width = len(starts), places.vector_offsets, int(places.vector_bytes[0])
+    shape = int(places.shapes[0])
+    dim, dtype = shape >> 2, DTYPES[shape & 3]
+    if not width:
+        matrix = np.empty((count, dim), dtype) if vectors else None
+        return (_read_notes(core, segment, starts, sizes) if notes else []), matrix
+    breaks = np.flatnonzero(places_of[1:] != places_of[:-1] + width) + 1
+    if len(breaks) * RUN_ROWS_MIN <= count:
+        cuts = [0, *breaks.tolist(), count]
+        matrix = None
+        if vectors:
+            matrix = np.empty((count, dim), dtype)
+            raw = matrix.reshape(-1).view(np.uint8).data
+            for low, high in pairwise(cuts):
+                place = int(places_of[low])
+                read_into(core, segment, raw[low * width : high * width], place)
+        return (_read_note_runs(core, segment, starts, sizes, cuts) if notes else []), matrix
+    lead = places_of - starts
+    if notes and vectors and bool(((lead >= sizes) & (lead < sizes + 8)).all()):
+        # One-row events: note and vector of each are one extent of the file.
+        return gather_rows(core, segment, starts, sizes, lead, dim, dtype)
+    bodies = _read_notes(core, segment, starts, sizes) if notes else []
+    if not vectors:
+        return bodies, None
+    no_notes = np.zeros_like(sizes)
+    return bodies, gather_rows(core, segment, places_of, no_notes, no_notes, dim, dtype)[1]
+
+
+def _read_notes(core: Core, segment: Segment, starts: Int64Array, sizes: Int64Array) -> list[bytes]:
+    """Note bodies wherever they lie."""
+    bodies = []
+    for part in row_parts(sizes):
+        scratch, at = gather_extents(core, segment, starts[part], sizes[part])
+        bodies.append(notes_of(scratch, at, sizes[part]))
     return bodies
 
 
-def _read_blocks(core: Core, pieces: list[_Piece]) -> list[VectorArray]:
-    """The vectors of all pieces: one block for consecutive rows of one dim and dtype."""
-    shapes = np.concatenate([piece.places.shapes for piece in pieces])
-    cuts = [0, *(np.flatnonzero(np.diff(shapes)) + 1).tolist(), len(shapes)]
-    blocks = []
-    for start, end in pairwise(cuts):
-        shape = int(shapes[start])
-        block = np.empty((end - start, shape >> 2), DTYPES[shape & 3])
-        if block.size:
-            _fill_block(core, pieces, start, end, block)
-        blocks.append(block)
-    return blocks
-
-
-def _fill_block(core: Core, pieces: list[_Piece], start: int, end: int, block: VectorArray) -> None:
-    """Read rows `start` to `end` of the page, which have one shape, into a block."""
-    at = 0
-    for segment, places in pieces:
-        count = len(places.shapes)
-        low, high = max(start - at, 0), min(end - at, count)
-        if low < high:
-            target = block[at + low - start : at + high - start]
-            _fill(core, segment, places.vector_offsets[low:high], target)
-        at += count
-
-
-def _fill(core: Core, segment: Segment, offsets: Int64Array, target: VectorArray) -> None:
-    """Read the vectors at these offsets into the rows of a matrix."""
-    width = target.shape[1] * target.itemsize
-    breaks = np.flatnonzero(offsets[1:] != offsets[:-1] + width) + 1
-    if len(breaks) * RUN_ROWS_MIN <= len(offsets):
-        cuts = [0, *breaks.tolist(), len(offsets)]
-        raw = target.reshape(-1).view(np.uint8)
-        for start, end in pairwise(cuts):
-            _read_into(core, segment, raw[start * width : end * width].data, int(offsets[start]))
-        return
-    dim = target.shape[1]
-    for part in _parts(np.full(len(offsets), width)):
-        sizes = np.full(len(offsets[part]), width)
-        scratch, at = _gather(core, segment, offsets[part], sizes)
-        items = np.frombuffer(scratch, target.dtype, len(scratch) // target.itemsize)
-        # Not `take`, which would copy all windows first.
-        target[part] = sliding_window_view(items, dim)[at // target.itemsize]
-
-
-def _parts(sizes: Int64Array) -> Iterator[slice]:
-    """Slices of rows that fit a scratch buffer, about."""
-    count = len(sizes)
-    rows = max(1, PART_BYTES_MAX // max(1, int(sizes.max()) + GAP_BYTES_MAX // 4))
-    for start in range(0, count, rows):
-        yield slice(start, min(count, start + rows))
-
-
-def _gather(
-    core: Core, segment: Segment, starts: Int64Array, sizes: Int64Array
-) -> tuple[bytearray, Int64Array]:
-    """Read extents of a file, near ones together, into a scratch buffer.
-
-    Returns:
-        The buffer, and where in it each extent starts: at a multiple of 8 if it did in the file.
-    """
-    order = None
-    if not bool((starts[1:] >= starts[:-1]).all()):
-        order = np.argsort(starts, kind="stable")
-        starts, sizes = starts[order], sizes[order]
-    ends = np.maximum.accumulate(starts + sizes)
-    heads = np.flatnonzero(starts[1:] > ends[:-1] + GAP_BYTES_MAX) + 1
-    firsts = np.concatenate(([0], heads))
-    lasts = np.concatenate((heads, [len(starts)])) - 1
-    span_starts = starts[firsts] & -8
-    span_ends = ends[lasts] + 7 & -8
-    lengths = span_ends - span_starts
-    bases = np.cumsum(lengths) - lengths
-    scratch = bytearray(int(lengths.sum()))
-    view = memoryview(scratch)
-    for base, length, offset, end in zip(
-        bases.tolist(), lengths.tolist(), span_starts.tolist(), ends[lasts].tolist(), strict=True
-    ):
-        _read_span(core, segment, view[base : base + length], offset, end - offset)
-    at = starts - np.repeat(span_starts - bases, lasts - firsts + 1)
-    if order is not None:
-        placed = np.empty_like(at)
-        placed[order] = at
-        at = placed
-    return scratch, at
-
-
-def _read_span(core: Core, segment: Segment, target: memoryview, offset: int, needed: int) -> None:
-    """Fill a buffer from an offset; the last bytes, which only round it up, may be missing."""
-    try:
-        got = core.fs.preadv(segment.file.fd, [target], offset)
-        while got < needed:
-            more = core.fs.preadv(segment.file.fd, [target[got:]], offset + got)
-            if more == 0:
-                raise too_short(segment, needed, got, offset)
-            got += more
-    except OSError as error:
-        if isinstance(error, LogError):
-            raise
-        raise read_failed(error, segment.path, offset) from error
-
-
-def _read_into(core: Core, segment: Segment, target: memoryview, offset: int) -> None:
-    """Fill a buffer from an offset."""
-    _read_span(core, segment, target, offset, len(target))
+def _read_note_runs(
+    core: Core, segment: Segment, starts: Int64Array, sizes: Int64Array, cuts: list[int]
+) -> list[bytes]:
+    """Note bodies that lie behind each other between the cuts, and perhaps elsewhere not."""
+    bodies = []
+    for low, high in pairwise(cuts):
+        start, end = int(starts[low]), int(starts[high - 1] + sizes[high - 1])
+        if end - start == int(sizes[low:high].sum()):
+            bodies.append(read(core, segment, end - start, start))
+            continue
+        bodies += _read_notes(core, segment, starts[low:high], sizes[low:high])
+    return bodies
