@@ -269,7 +269,7 @@ def _check_rows(core: Core, segment: Segment, places: RowPlaces, chosen: BoolArr
         for row, (note, vector) in enumerate(
             zip(pieces[:half], pieces[half:], strict=True), part.start
         ):
-            if crc32c(vector.data, crc32c(note)) != crcs[row]:
+            if crc32c(vector, crc32c(note)) != crcs[row]:
                 raise _row_at(segment, places, int(np.flatnonzero(chosen)[row]))
 
 
