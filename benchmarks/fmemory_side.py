@@ -20,7 +20,7 @@ class FmemorySide:
         self._memory: MemoryBackend = fmemory.open(path, durability="fsync" if durable else "os")
 
     def put(self, records: Sequence[MemoryRecord]) -> None:
-        self._memory.put(PutRequest(tuple(records)))
+        self._memory.put(PutRequest(records=tuple(records)))
 
     def pages(self, limit: int) -> Iterator[Sequence[MemoryRecord]]:
         cursor: str | None = None
