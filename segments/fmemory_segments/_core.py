@@ -11,7 +11,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
 
 from fmemory_segments._catalog import QUARANTINE_NAME, TMP_NAME
 from fmemory_segments._columns import SegmentIndex
@@ -29,6 +31,7 @@ from fmemory_segments.errors import (
     ReadOnlyLog,
     StoreBusy,
 )
+from fmemory_segments.event import UInt64Array
 from fmemory_segments.filesystem import FileSystem
 from fmemory_segments.recovery import Judgement, RecoveryReport
 
@@ -102,6 +105,20 @@ class Segment:
         return self.header.base_seq + self.index.event_count
 
 
+class SegmentsByBase(NamedTuple):
+    """Segments with their base seqs, to look one up by seq.
+
+    Attributes:
+        segments: All of them, in order.
+        bases: Base seq of each.
+        base_array: The same as uint64.
+    """
+
+    segments: tuple[Segment, ...]
+    bases: list[int]
+    base_array: UInt64Array
+
+
 class Core:
     """The state of one open log."""
 
@@ -111,7 +128,7 @@ class Core:
         self.options = options
         self.store_id = b""
         self.segments: tuple[Segment, ...] = ()
-        self.bases: list[int] = []
+        self.by_base = SegmentsByBase((), [], np.zeros(0, np.uint64))
         self.head_seq = 0
         self.time_ns = 0
         self.tail_lock = threading.Lock()
@@ -141,14 +158,15 @@ class Core:
 
     def set_segments(self, segments: tuple[Segment, ...]) -> None:
         """Replace the segments; readers that are under way keep the ones they had."""
-        self.bases = [segment.base_seq for segment in segments]
+        bases = [segment.base_seq for segment in segments]
+        self.by_base = SegmentsByBase(segments, bases, np.array(bases, np.uint64))
         self.segments = segments
 
     def segment_of(self, seq: int) -> Segment:
         """The segment that holds an event."""
-        segments = self.segments
-        number = bisect_right(segments, seq, key=_base_seq) - 1
-        return segments[max(number, 0)]
+        segments, bases, _ = self.by_base
+        number = bisect_right(bases, seq) - 1
+        return segments[number if number > 0 else 0]
 
     def read_tip(self) -> Tip:
         """What TIP says; nothing where it is not there."""
@@ -229,10 +247,6 @@ class Core:
             offset=offset,
             first_seq=first_seq,
         )
-
-
-def _base_seq(segment: Segment) -> int:
-    return segment.header.base_seq
 
 
 def _copy(error: LogPoisoned) -> LogPoisoned:

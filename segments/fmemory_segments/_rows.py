@@ -41,7 +41,7 @@ from fmemory_segments.event import (
     VectorArray,
 )
 
-FEW_ROWS_MAX = 6
+FEW_ROWS_MAX = 10
 RUN_ROWS_MIN = 8
 
 
@@ -89,11 +89,10 @@ class _Group(NamedTuple):
 
 def _by_segment(core: Core, locs: UInt64Array) -> list[_Group]:
     """The rows of a page by segment."""
-    segments = core.segments
+    segments, _, bases = core.by_base
     number = 0
     if len(segments) > 1:
-        bases = np.array([segment.base_seq for segment in segments], np.uint64)
-        numbers = np.searchsorted(bases, locs >> np.uint64(LOC_ROW_BITS), "right") - 1
+        numbers = bases.searchsorted(locs >> np.uint64(LOC_ROW_BITS), "right") - 1
         number = max(int(numbers[0]), 0)
         if not (numbers == number).all():
             return [
