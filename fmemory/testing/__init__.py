@@ -15,14 +15,20 @@ pytest.register_assert_rewrite(
 
 from fmemory.testing._capabilities import Capability, CapabilityReport, CapabilityRow
 from fmemory.testing._journal_suite import JournalSuite
+from fmemory.testing._machine import MemoryMachine, machine_settings, run_machine
 from fmemory.testing._model_backend import ModelBackend
+from fmemory.testing._processes import Composed
 from fmemory.testing._suite import MemoryBackendSuite
 
 __all__ = [
     "Capability",
     "CapabilityReport",
     "CapabilityRow",
+    "Composed",
     "JournalSuite",
     "MemoryBackendSuite",
+    "MemoryMachine",
     "ModelBackend",
+    "machine_settings",
+    "run_machine",
 ]

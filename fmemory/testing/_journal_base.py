@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from fmemory.errors import MemoryBackendError
 from fmemory.journal import (
     Blob,
     Commit,
@@ -24,7 +25,6 @@ from fmemory.journal import (
     Txn,
 )
 from fmemory.testing._capabilities import Capability, CapabilityReport, missing, report_of
-from fmemory_segments.errors import LogError, LogReason
 from fmemory_segments.event import VectorArray
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "counted",
     "matrix",
     "note_body",
+    "note_fields",
     "put",
     "refusal",
     "row_ids",
@@ -166,11 +167,12 @@ class JournalSuiteBase:
         return journals.open()
 
 
-def refusal(call: Callable[[], object], reason: LogReason) -> LogError:
-    """The typed error that a call raises; fails if it raises none or for another reason."""
-    with pytest.raises(LogError) as caught:
+def refusal(
+    call: Callable[[], object], expected: type[MemoryBackendError] = MemoryBackendError
+) -> MemoryBackendError:
+    """The typed error that a call raises; fails if it raises none, or one of another class."""
+    with pytest.raises(expected) as caught:
         call()
-    assert caught.value.reason is reason
     return caught.value
 
 
@@ -213,8 +215,12 @@ def put(
 
 def note_body(record_id: str) -> bytes:
     """The note body that `put` stores for an id: msgpack id, text and metadata back to back."""
-    parts: tuple[object, ...] = (record_id, f"text of {record_id}", {"about": record_id})
-    return b"".join(map(msgspec.msgpack.encode, parts))
+    return b"".join(map(msgspec.msgpack.encode, note_fields(record_id)))
+
+
+def note_fields(record_id: str) -> list[object]:
+    """The id, text and metadata that `put` stores for an id."""
+    return [record_id, f"text of {record_id}", {"about": record_id}]
 
 
 def vector_of(record_id: str, dim: int = 3) -> list[float]:

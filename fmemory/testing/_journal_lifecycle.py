@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 
+from fmemory.errors import ClosedStore, ReadOnlyStore
 from fmemory.journal import Journal
 from fmemory.testing._capabilities import Capability, needs
 from fmemory.testing._journal_base import (
@@ -20,7 +21,6 @@ from fmemory.testing._journal_base import (
     refusal,
 )
 from fmemory.testing._threads import WAIT_S_MAX
-from fmemory_segments.errors import LogReason
 
 USES: dict[str, Callable[[Journal], object]] = {
     "commit": lambda journal: commit(journal, blob(revision=2)),
@@ -56,7 +56,7 @@ class LifecyclePart(JournalSuiteBase):
     def test_use_after_close_is_refused(self, journal: Journal, use: str) -> None:
         commit(journal, blob())
         journal.close()
-        refusal(lambda: USES[use](journal), LogReason.CLOSED)
+        refusal(lambda: USES[use](journal), ClosedStore)
 
     def test_health_says_ok_and_then_closed(self, journal: Journal) -> None:
         states = [journal.health().state]
@@ -92,7 +92,7 @@ class LifecyclePart(JournalSuiteBase):
     def test_read_only_handle_refuses_to_commit(self, journals: Journals) -> None:
         commit(journals.open(), blob())
         reader = journals.open_read_only()
-        refusal(lambda: commit(reader, blob(revision=2)), LogReason.READ_ONLY)
+        refusal(lambda: commit(reader, blob(revision=2)), ReadOnlyStore)
 
 
 class UsagePart(JournalSuiteBase):

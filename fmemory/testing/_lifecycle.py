@@ -317,10 +317,12 @@ class HeadPart(LogSuiteBase):
         with self.nothing_written(log), pytest.raises(ContractError):
             self.untyped(log, "verify", pinned)
 
+    @needs(Capability.PERSISTENT)
     def test_sync_gives_the_newest_seq(self, log: LogBackend) -> None:
         self.fill(log)
         assert log.sync() == 6
 
+    @needs(Capability.PERSISTENT)
     def test_async_sync_gives_the_newest_seq(self, log: LogBackend) -> None:
         self.fill(log)
         assert asyncio.run(log.async_()) == 6

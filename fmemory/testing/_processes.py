@@ -18,12 +18,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Timer
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
-__all__ = ["Job", "ProcessError", "Start", "run_together"]
+__all__ = ["Composed", "Job", "ProcessError", "Start", "run_together"]
 
 TIMEOUT_S = 90.0
 
+Inner = TypeVar("Inner")
+Outer = TypeVar("Outer")
 Start: TypeAlias = Callable[[], None]
 
 _CHILD = "from fmemory.testing._processes import child_main; child_main()"
@@ -35,6 +37,17 @@ class Job:
 
     function: Callable[..., object]
     arguments: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Composed(Generic[Inner, Outer]):
+    """`outer(inner())` as something that can be pickled, for `spawn_target`."""
+
+    outer: Callable[[Inner], Outer]
+    inner: Callable[[], Inner]
+
+    def __call__(self) -> Outer:
+        return self.outer(self.inner())
 
 
 class ProcessError(AssertionError):

@@ -9,6 +9,7 @@ from fmemory.testing._log_audit import AuditPart
 from fmemory.testing._log_past import DeletionPart, ForkPart, TimeTravelPart
 from fmemory.testing._log_reads import EventsPart, FollowPart, HistoryPart, ListingPart
 from fmemory.testing._log_writes import AppendPart, BatchPart, IdempotencyPart, ReceiptPart
+from fmemory.testing._machine_part import MachinePart
 from fmemory.testing._memory_file import DumpPart, LoadPart
 from fmemory.testing._records_meta import MetaPart, NamespacesPart
 from fmemory.testing._records_put import PutPart
@@ -77,6 +78,7 @@ class MemoryBackendSuite(
     ForkPart,
     DeletionPart,
     HeadPart,
+    MachinePart,
 ):
     """Every rule of the memory contract as a test; subclass it and say how to open one.
 

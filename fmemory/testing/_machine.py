@@ -1,0 +1,609 @@
+"""Random operations against a plain model: after each, everything readable must be equal.
+
+Goal: no sequence of operations, reopens and second handles leaves the store different from dicts
+and lists that were told the same. Method: Hypothesis draws the steps; each runs on `ModelBackend`
+and on the backend under test, results and typed errors are compared, then all records (scanned at
+random page sizes), counts, meta values, sessions and transcripts are, and of a log every new event
+with who, when and why, the streams, and remembered moments of the past. What would have to break:
+any rule of the contract that shows in a sequence of at most some dozens of steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count as counter
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import numpy as np
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from fmemory._json_values import JsonValue
+from fmemory.audit import audit, default_actor
+from fmemory.backend import LogBackend, MemoryBackend, MemoryView
+from fmemory.errors import Conflict, MemoryBackendError, Reason
+from fmemory.log_models import Event, NewEvent, Receipt
+from fmemory.record_models import MemoryRecord, Note
+from fmemory.session_models import SessionManifest
+from fmemory.testing._backend_base import BackendSuiteBase
+from fmemory.testing._log_base import as_log
+from fmemory.testing._model_backend import ModelBackend, ModelSession, ModelState
+from fmemory.testing._samples import count, get_ids, identity, scan
+from fmemory.testing._sessions_samples import checkpoint, entry, features, manifest, said
+
+__all__ = ["ROUNDS_VARIABLE", "MemoryMachine", "machine_settings", "run_machine"]
+
+ROUNDS_VARIABLE = "FMEMORY_TEST_ROUNDS"
+ROUNDS_DEFAULT = 12
+STEPS = 30
+
+NAMESPACES = ((), ("n",), ("n", "m"), ("n.m",), ("loaded",))
+IDS = ("a", "b", "c", "d")
+SESSIONS = ("s1", "s2", "s3")
+STREAMS = (("tools",), ("tools", "shell"))
+KEYS = ("k", "embedding_id")
+
+record_values = st.builds(
+    lambda record_id, timestamp, vector, text, embedding_id, namespace: MemoryRecord.create(
+        Note(record_id, text, timestamp, {"text": text}), vector, embedding_id, namespace
+    ),
+    st.sampled_from(IDS),
+    st.sampled_from([0.0, -0.0, 1.0, 2.5, -3.0, 1e300]),
+    st.sampled_from([[], [0.5, -1.0], np.array([0.1, 3.0], np.float32), [1.0, 2.0, 3.0]]),
+    st.sampled_from(["", "tea", "é\x00漢"]),
+    st.sampled_from([None, "m"]),
+    st.sampled_from(NAMESPACES[:4]),
+)
+spaces = st.sampled_from(NAMESPACES[:4])
+sessions = st.sampled_from(SESSIONS)
+some_ids = st.lists(st.sampled_from(IDS), min_size=1, max_size=5)
+messages = st.lists(st.sampled_from(["hi", "", "ü\x00"]), max_size=4).map(lambda one: said(*one))
+feature_lists = st.lists(st.sampled_from(["f1", "f2", "f3"]), max_size=3, unique=True)
+json_values: st.SearchStrategy[JsonValue] = st.sampled_from(
+    [None, 1, 1.0, True, "x", [1, {"a": None}], {"": []}]
+)
+audits = st.fixed_dictionaries(
+    {
+        "actor": st.sampled_from([None, "ann", "bob"]),
+        "run_id": st.sampled_from([None, "run-1"]),
+        "reason": st.sampled_from([None, "to see"]),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation: its name, and its arguments for whichever backend runs it."""
+
+    name: str
+    arguments: Callable[[MemoryBackend], tuple[object, ...]]
+    options: dict[str, object]
+    run_id: str | None = None
+
+    def on(self, memory: object, requests: MemoryBackend) -> object:
+        """Run it, and give its result or its typed error."""
+        operation: Callable[..., object] = getattr(memory, self.name)
+        try:
+            return operation(*self.arguments(requests), **self.options)
+        except MemoryBackendError as error:
+            return error
+
+
+def put_step(drawn: list[MemoryRecord]) -> Step:
+    return Step("put", lambda memory: (memory.put_request(tuple(drawn)),), {})
+
+
+record_steps = st.one_of(
+    st.lists(record_values, min_size=1, max_size=5).map(put_step),
+    st.lists(record_values, min_size=1, max_size=1).map(put_step),
+    st.builds(
+        lambda ids, space: Step(
+            "delete", lambda memory: (memory.delete_request(tuple(ids), space),), {}
+        ),
+        some_ids,
+        spaces,
+    ),
+    st.builds(
+        lambda space: Step("clear", lambda memory: (memory.clear_request(space),), {}), spaces
+    ),
+    st.builds(
+        lambda key, value, space: Step(
+            "set_meta", lambda memory: (memory.meta_set_request(key, value, space),), {}
+        ),
+        st.just("k"),
+        json_values,
+        spaces,
+    ),
+)
+session_steps = st.one_of(
+    st.builds(
+        lambda one, text: Step("save_manifest", lambda _m: (one, manifest(one, text)), {}),
+        sessions,
+        st.sampled_from(["x", "y"]),
+    ),
+    st.builds(
+        lambda one, number: Step(
+            "append_progress_entry", lambda _m: (one, entry(number)), {}, "run-1"
+        ),
+        sessions,
+        st.integers(0, 3),
+    ),
+    st.builds(
+        lambda one, ids: Step("replace_feature_list", lambda _m: (one, features(*ids)), {}),
+        sessions,
+        feature_lists,
+    ),
+    st.builds(
+        lambda one, name, passes: Step("update_feature_pass", lambda _m: (one, name, passes), {}),
+        sessions,
+        st.sampled_from(["f1", "f2"]),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda one, number: Step(
+            "record_run_checkpoint", lambda _m: (one, checkpoint(number, "run-2")), {}, "run-2"
+        ),
+        sessions,
+        st.integers(0, 3),
+    ),
+    st.builds(
+        lambda one, texts: Step("append_transcript_messages", lambda _m: (one, texts), {}),
+        sessions,
+        messages,
+    ),
+)
+batch_steps = st.lists(st.one_of(record_steps, session_steps), min_size=1, max_size=4)
+
+
+class MemoryMachine(RuleBasedStateMachine):
+    """Random operations on one store of a suite; made by `run_machine`."""
+
+    def __init__(self, suite: BackendSuiteBase, folder: Path) -> None:
+        super().__init__()
+        self.suite = suite
+        self.location = suite.location(folder, "store")
+        self.model = ModelBackend()
+        self.memory = suite.open_backend(self.location)
+        self.handles = [self.memory]
+        self.chance = random.Random(0)
+        self.head = 0
+        self.revisions: dict[tuple[str, ...], int] = {}
+        self.last_seqs: dict[tuple[str, ...], int] = {}
+        self.said: list[tuple[tuple[str, ...], object, str | None]] = []
+        self.moments: dict[int, tuple[ModelState, object]] = {}
+        self.keyed: list[tuple[Step, object]] = []
+        self.numbers = counter(1)
+        self.expected_audit: dict[str, str | None] = {}
+        self.remember()
+
+    @property
+    def log(self) -> LogBackend:
+        return as_log(self.memory)
+
+    @initialize(seed=st.integers(0, 2**16))
+    def seeded(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+
+    # Steps that every backend can do
+
+    @rule(step=st.one_of(record_steps, session_steps), who=audits, mode=st.sampled_from("sab"))
+    def write(self, step: Step, who: dict[str, str | None], mode: str) -> None:
+        with self.audited(step, who, bound=mode == "b") as memory:
+            self.compare(step.on(self.model, self.model), self.ran(step, memory, mode))
+
+    @rule(
+        one=sessions,
+        text=st.sampled_from(["x", "y"]),
+        ids=feature_lists,
+        number=st.none() | st.integers(0, 3),
+        who=audits,
+    )
+    def initialize_session(
+        self, one: str, text: str, ids: list[str], number: int | None, who: dict[str, str | None]
+    ) -> None:
+        first = None if number is None else entry(number)
+        step = Step(
+            "initialize_session_if_missing",
+            lambda _m: (one, manifest(one, text), features(*ids), first, None),
+            {},
+        )
+        with self.audited(step, who) as memory:
+            self.compare(step.on(self.model, self.model), step.on(memory, memory))
+
+    @rule(space=spaces, who=audits, into=st.sampled_from([None, ("loaded",)]))
+    def dump_and_load(
+        self,
+        space: tuple[str, ...],
+        who: dict[str, str | None],
+        into: tuple[str, ...] | None,
+    ) -> None:
+        dumped, expected = io.StringIO(), io.StringIO()
+        self.memory.dump(dumped, space)
+        self.model.dump(expected, space)
+        assert lines_of(dumped) == lines_of(expected)
+        step = Step("load", lambda _m: (io.StringIO(dumped.getvalue()), into), {})
+        with self.audited(step, who) as memory:
+            self.compare(step.on(self.model, self.model), step.on(memory, memory))
+
+    @precondition(lambda self: self.suite.PERSISTENT)
+    @rule()
+    def reopen(self) -> None:
+        for one in self.handles:
+            one.close()
+        self.memory = self.suite.open_backend(self.location)
+        self.handles = [self.memory]
+
+    @precondition(lambda self: self.suite.SHARED)
+    @rule(number=st.integers(0, 2))
+    def use_another_handle(self, number: int) -> None:
+        if number < len(self.handles):
+            self.memory = self.handles[number]
+        else:
+            self.memory = self.suite.open_backend(self.location)
+            self.handles.append(self.memory)
+
+    # Steps that need a log
+
+    @precondition(lambda self: self.suite.LOG)
+    @rule(steps=batch_steps, who=audits, fails=st.booleans())
+    def batch(self, steps: list[Step], who: dict[str, str | None], fails: bool) -> None:
+        before = self.model.state.copy()
+        expected: object = None
+        for step in steps:
+            expected = step.on(self.model, self.model)
+            if isinstance(expected, MemoryBackendError):
+                break
+        if fails or isinstance(expected, MemoryBackendError):
+            self.model.state = before
+        with self.audited(None, who):
+            actual = self.ran_batch(steps, fails=fails)
+        if fails:
+            assert isinstance(actual, ZeroDivisionError)
+        else:
+            wanted = expected if isinstance(expected, MemoryBackendError) else None
+            self.compare(wanted, actual if isinstance(actual, MemoryBackendError) else None)
+
+    @precondition(lambda self: self.suite.LOG)
+    @rule(
+        stream=st.sampled_from([*STREAMS, ("session", "s1")]),
+        values=st.lists(json_values, max_size=3),
+        keyed=st.booleans(),
+        expect=st.sampled_from(["none", "right", "wrong"]),
+        who=audits,
+    )
+    def append(
+        self,
+        stream: tuple[str, ...],
+        values: list[JsonValue],
+        keyed: bool,
+        expect: str,
+        who: dict[str, str | None],
+    ) -> None:
+        if stream[0] == "session" and self.model.state.sessions.get("s1") in (None, ModelSession()):
+            return
+        key = f"e{next(self.numbers)}" if keyed else None
+        given = tuple(
+            NewEvent("word.said", one, key if not i else None) for i, one in enumerate(values)
+        )
+        actual = self.revisions.get(stream, 0)
+        wanted = {"none": None, "right": actual, "wrong": actual + 1}[expect]
+        step = Step("append", lambda _m: (stream, given), {"expected_revision": wanted})
+        with self.audited(step, who) as memory:
+            found = step.on(memory, memory)
+        if expect == "wrong":
+            assert isinstance(found, Conflict), found
+            assert (found.reason, found.actual) == (Reason.REVISION_MISMATCH, actual)
+            return
+        assert isinstance(found, Receipt), found
+        assert (found.event_count, found.revision) == (len(given), actual + len(given))
+        self.said += [(stream, one.data, one.event_id) for one in given]
+        if keyed and given:
+            self.keyed.append((step, found))
+
+    @precondition(lambda self: self.suite.LOG)
+    @rule(step=st.one_of(record_steps, session_steps), who=audits)
+    def write_keyed(self, step: Step, who: dict[str, str | None]) -> None:
+        keyed = with_key(step, f"e{next(self.numbers)}")
+        with self.audited(step, who) as memory:
+            found = keyed.on(memory, memory)
+            self.compare(step.on(self.model, self.model), found)
+        receipt = receipt_of(found)
+        if receipt is not None and receipt.event_count:
+            self.keyed.append((keyed, found))
+
+    @precondition(lambda self: self.suite.LOG and self.keyed)
+    @rule(which=st.integers(0, 1000))
+    def repeat_keyed(self, which: int) -> None:
+        step, first = self.keyed[which % len(self.keyed)]
+        assert step.on(self.memory, self.memory) == first
+        assert self.log.head().seq == self.head
+
+    @precondition(lambda self: self.suite.LOG)
+    @rule(one=sessions, keep=st.integers(0, 4), who=audits)
+    def truncate(self, one: str, keep: int, who: dict[str, str | None]) -> None:
+        with self.audited(None, who):
+            self.log.truncate_transcript(one, keep=keep)
+        if one in self.model.state.sessions:
+            changed = session_copy(self.model.state.sessions[one])
+            changed.messages = changed.messages[:keep]
+            self.model.state.sessions[one] = changed
+
+    @precondition(lambda self: self.suite.LOG)
+    @rule(one=sessions, who=audits)
+    def delete_session(self, one: str, who: dict[str, str | None]) -> None:
+        with self.audited(None, who):
+            receipt = self.log.delete_session(one)
+        assert bool(receipt.event_count) == has_content(self.model.state, one)
+        self.model.state.sessions.pop(one, None)
+
+    @precondition(lambda self: self.suite.LOG)
+    @rule(source=sessions, onto=sessions, when=st.none() | st.integers(0, 1000), who=audits)
+    def fork(self, source: str, onto: str, when: int | None, who: dict[str, str | None]) -> None:
+        seqs = sorted(self.moments)
+        at = None if when is None or not self.suite.TIME_TRAVEL else seqs[when % len(seqs)]
+        state = self.model.state if at is None else self.moments[at][0]
+        with self.audited(None, who):
+            step = Step("fork_session", lambda _m: (source, onto), {"at": at})
+            found = step.on(self.memory, self.memory)
+        if not has_content(state, source):
+            assert reason_of(found) is Reason.SESSION_NOT_FOUND
+        elif has_content(self.model.state, onto):
+            assert reason_of(found) is Reason.TARGET_EXISTS
+        else:
+            assert isinstance(found, Receipt), found
+            copied = session_copy(state.sessions[source])
+            copied.manifest = renamed(copied.manifest, onto)
+            self.model.state.sessions[onto] = copied
+
+    @precondition(lambda self: self.suite.LOG)
+    @rule(stream=st.sampled_from(STREAMS), who=audits)
+    def delete_stream(self, stream: tuple[str, ...], who: dict[str, str | None]) -> None:
+        with self.audited(None, who):
+            self.log.delete_stream(stream)
+
+    @precondition(lambda self: self.suite.LOG and self.suite.TIME_TRAVEL)
+    @rule(which=st.integers(0, 1000))
+    def look_back(self, which: int) -> None:
+        seqs = sorted(self.moments)
+        seq = seqs[which % len(seqs)]
+        assert self.observe(self.log.at(seq)) == self.moments[seq][1], f"at {seq}"
+
+    # What must hold after every step
+
+    @invariant()
+    def everything_readable_is_equal(self) -> None:
+        for handle in self.handles:
+            assert self.observe(handle) == self.observe(self.model)
+
+    @invariant()
+    def new_events_tell_who_when_and_why(self) -> None:
+        if not self.suite.LOG:
+            return
+        for one in self.log.events(self.head):
+            self.check_event(one)
+        self.remember()
+
+    def teardown(self) -> None:
+        if self.suite.LOG and self.head:
+            self.check_whole_log()
+        for one in self.handles:
+            one.close()
+
+    # Private
+
+    @contextmanager
+    def audited(
+        self, step: Step | None, who: dict[str, str | None], *, bound: bool = False
+    ) -> Iterator[MemoryBackend]:
+        """Run a block under these audit values, and expect its events to carry them."""
+        own_run = None if step is None else step.run_id
+        self.expected_audit = {
+            **who,
+            "actor": who["actor"] or default_actor(),
+            "run_id": who["run_id"] or own_run,
+        }
+        if bound and self.suite.LOG:
+            yield self.log.bind(**who)
+        else:
+            with audit(actor=who["actor"], run_id=who["run_id"], reason=who["reason"]):
+                yield self.memory
+
+    def ran(self, step: Step, memory: MemoryBackend, mode: str) -> object:
+        if mode != "a":
+            return step.on(memory, memory)
+        twin = Step(f"a{step.name}", step.arguments, step.options)
+
+        async def work() -> object:
+            try:
+                return await cast("asyncio.Future[object]", twin.on(memory, memory))
+            except MemoryBackendError as error:
+                return error
+
+        return asyncio.run(work())
+
+    def ran_batch(self, steps: list[Step], *, fails: bool) -> object:
+        try:
+            with self.log.batch() as batch:
+                for step in steps:
+                    operation: Callable[..., object] = getattr(batch, step.name)
+                    operation(*step.arguments(self.memory), **step.options)
+                if fails:
+                    raise ZeroDivisionError
+        except (MemoryBackendError, ZeroDivisionError) as error:
+            return error
+        return batch
+
+    def compare(self, expected: object, actual: object) -> None:
+        """Results equal but for receipts; errors equal in class and reason."""
+        if isinstance(expected, MemoryBackendError) or isinstance(actual, MemoryBackendError):
+            assert type(actual) is type(expected), (actual, expected)
+            assert reason_of(actual) is reason_of(expected), (actual, expected)
+        elif isinstance(expected, Receipt):
+            assert isinstance(actual, Receipt)
+            if self.suite.LOG:
+                assert bool(actual.event_count) == bool(expected.event_count)
+        else:
+            assert without_receipt(actual) == without_receipt(expected)
+
+    def observe(self, memory: MemoryView) -> object:
+        """Everything readable; page sizes are random, because no answer may depend on them."""
+        seen: list[object] = []
+        for space in NAMESPACES:
+            rows = scan(memory, space, limit=self.chance.choice([1, 2, 3, 500]))
+            seen.append([identity(one) for one in rows])
+            seen.append((count(memory, space), get_ids(memory, IDS, space)))
+            for key in KEYS:
+                seen.append(repr(memory.get_meta(memory.meta_get_request(key, space)).value))
+        for one in SESSIONS:
+            state = memory.load_bootstrap_state(one)
+            seen.append((memory.is_initialized(one), state.manifest, state.feature_list))
+            seen.append((state.recent_progress, state.checkpoints))
+            seen.append(repr(memory.load_transcript_messages(one)))
+            seen.append(repr(memory.load_transcript_messages(one, last=2, after=1)))
+        return seen
+
+    def check_event(self, one: Event) -> None:
+        assert one.seq == self.head + 1
+        assert one.revision == self.revisions.get(one.stream, 0) + 1
+        found = {"actor": one.actor, "run_id": one.run_id, "reason": one.reason}
+        if found["run_id"] is not None and self.expected_audit["run_id"] is None:
+            # An entry of a batch brings its own run.
+            assert found["run_id"] in {"run-1", "run-2"}
+            found["run_id"] = None
+        assert found == self.expected_audit
+        self.head = one.seq
+        self.revisions[one.stream] = one.revision
+        self.last_seqs[one.stream] = one.seq
+
+    def remember(self) -> None:
+        if not self.suite.LOG:
+            return
+        state = self.model.state.copy()
+        self.moments[self.log.head().seq] = (state, self.observe(self.model))
+
+    def check_whole_log(self) -> None:
+        found = list(self.log.events())
+        assert [one.seq for one in found] == list(range(1, self.head + 1))
+        times = [one.recorded_at for one in found]
+        assert times == sorted(times)
+        said_events = [
+            (one.stream, repr(one.data), one.event_id) for one in found if one.type == "word.said"
+        ]
+        assert said_events == [(stream, repr(data), key) for stream, data, key in self.said]
+        listed = {one.stream: one.last_seq for one in self.log.list_streams((), 1000).streams}
+        assert listed == self.last_seqs
+        assert list(listed.values()) == sorted(listed.values(), reverse=True)
+        sessions_now = {one.session_id for one in self.log.list_sessions().sessions}
+        assert sessions_now == {one for one in SESSIONS if has_content(self.model.state, one)}
+        assert self.log.verify(self.log.head()) == ()
+
+
+def machine_settings() -> settings:
+    """Bounded for every run; `FMEMORY_TEST_ROUNDS` makes more rounds, with shrinking."""
+    rounds = int(os.environ.get(ROUNDS_VARIABLE, str(ROUNDS_DEFAULT)))
+    return settings(
+        max_examples=rounds,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        verbosity=Verbosity.normal,
+        print_blob=True,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def run_machine(suite: BackendSuiteBase, folder: Path) -> None:
+    """Run the machine on new stores of a suite; what fails is printed as a small program."""
+    numbers = counter()
+    run_state_machine_as_test(
+        cast(
+            "type[RuleBasedStateMachine]",
+            lambda: MemoryMachine(suite, new_folder(folder / str(next(numbers)))),
+        ),
+        settings=machine_settings(),
+    )
+
+
+def new_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def with_key(step: Step, key: str) -> Step:
+    """The same step under an idempotency key."""
+    if step.name not in {"put", "delete", "clear", "set_meta"}:
+        return Step(step.name, step.arguments, {**step.options, "event_id": key}, step.run_id)
+
+    def arguments(memory: MemoryBackend) -> tuple[object, ...]:
+        (request,) = step.arguments(memory)
+        return (msgspec.structs.replace(cast("msgspec.Struct", request), event_id=key),)
+
+    return Step(step.name, arguments, step.options, step.run_id)
+
+
+def receipt_of(result: object) -> Receipt | None:
+    if isinstance(result, Receipt):
+        return result
+    found: object = getattr(result, "receipt", None)
+    return found if isinstance(found, Receipt) else None
+
+
+def without_receipt(result: object) -> object:
+    if isinstance(result, msgspec.Struct) and hasattr(result, "receipt"):
+        return msgspec.structs.replace(result, receipt=None)
+    return result
+
+
+def reason_of(error: object) -> Reason | None:
+    return error.reason if isinstance(error, MemoryBackendError) else None
+
+
+def has_content(state: ModelState, session_id: str) -> bool:
+    session = state.sessions.get(session_id, ModelSession())
+    return bool(
+        session.manifest
+        or session.features
+        or session.progress
+        or session.checkpoints
+        or session.messages
+    )
+
+
+def session_copy(session: ModelSession) -> ModelSession:
+    return ModelSession(
+        session.manifest,
+        session.features,
+        session.progress,
+        session.checkpoints,
+        session.messages,
+        session.revision,
+    )
+
+
+def renamed(found: SessionManifest | None, session_id: str) -> SessionManifest | None:
+    return None if found is None else msgspec.structs.replace(found, session_id=session_id)
+
+
+def lines_of(stream: io.StringIO) -> list[object]:
+    """The lines of a memory file as data, without the time it was made."""
+    lines = [json.loads(one) for one in stream.getvalue().splitlines()]
+    lines[0].pop("created_at")
+    return lines
