@@ -104,9 +104,9 @@ def _numbers(value: object, where: str) -> VectorArray:
         raise _not_numbers("a masked array, which has missing values", where)
     is_array = isinstance(value, np.ndarray)
     array = cast("VectorArray", np.asarray(value) if is_array else _array_of_sequence(value, where))
-    if array.dtype == FLOAT32:
+    if array.dtype.kind == "f" and array.dtype.itemsize == 4:  # in whatever byte order
         return array.astype(FLOAT32, copy=False)
-    if array.dtype == FLOAT64:
+    if array.dtype.kind == "f" and array.dtype.itemsize == 8:
         return array.astype(FLOAT64, copy=False)
     if not array.size and array.ndim == 1:
         return np.empty(0, FLOAT64)
