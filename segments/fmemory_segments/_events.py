@@ -250,7 +250,7 @@ def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
     batch: BatchMeta | None = None
     for seq in sorted(set(seqs)):
         if not 1 <= seq <= core.head_seq:
-            raise _unknown(core, seq)
+            raise unknown_event(core, seq)
         segment = core.segment_of(seq)
         blob = _blob(core, segment, seq)
         if blob is not None:
@@ -296,7 +296,8 @@ def _payload_damage(
     return error
 
 
-def _unknown(core: Core, seq: int) -> UnknownEvent:
+def unknown_event(core: Core, seq: int) -> UnknownEvent:
+    """The error for a seq that names no event."""
     return UnknownEvent(
         f"event: expected a seq from 1 to {core.head_seq}, got {seq} ({core.path})",
         reason=LogReason.UNKNOWN_EVENT,

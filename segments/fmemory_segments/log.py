@@ -20,7 +20,7 @@ from fmemory_segments._append import finish_batch, prepare_drafts, prepare_impor
 from fmemory_segments._batch import PreparedBatch
 from fmemory_segments._chain import ChainCache
 from fmemory_segments._core import Core, Durability, Options, Segment
-from fmemory_segments._events import count_usage, envelopes, fold, payloads
+from fmemory_segments._events import count_usage, envelopes, fold, payloads, unknown_event
 from fmemory_segments._load import apply_frames
 from fmemory_segments._lock import FileLock
 from fmemory_segments._open import OpenedFiles, open_files
@@ -290,7 +290,7 @@ class Log:
         Cost: array steps for sealed segments; nothing is read for what was appended just now.
         """
         self._core.check()
-        return fold(self._core, after, min(upto, self._core.head_seq), stream)
+        yield from fold(self._core, after, min(upto, self._core.head_seq), stream)
 
     def envelopes(
         self,
@@ -307,7 +307,7 @@ class Log:
             LogCorrupt, LogReadFailed: A frame is damaged or cannot be read.
         """
         self._core.check()
-        return envelopes(
+        yield from envelopes(
             self._core,
             max(after, 0),
             min(upto, self._core.head_seq),
@@ -376,7 +376,12 @@ class Log:
         Cost: O(bytes) of SHA-256 over the events of a segment that were not hashed before.
         """
         self._core.check()
-        seq = self.refresh() if upto is None else upto
+        newest = self._core.head_seq
+        if upto is None or upto > newest:
+            newest = self.refresh()
+        seq = newest if upto is None else upto
+        if not 0 <= seq <= newest:
+            raise unknown_event(self._core, seq)
         return self._chain.head(self._core, seq)
 
     def sync(self, upto: int | None = None) -> int:
