@@ -70,12 +70,10 @@ def code_embedding_ids(
     >>> code_embedding_ids([None, None], "<u2")
     ((None,), b'')
     """
-    if len(embedding_ids) == 1:
+    if len(embedding_ids) == 1 or len(set(embedding_ids)) == 1:
         return (embedding_ids[0],), b""
     numbers: dict[str | None, int] = {}
     coded = [numbers.setdefault(value, len(numbers)) for value in embedding_ids]
-    if len(numbers) == 1:
-        return (embedding_ids[0],), b""
     return tuple(numbers), np.array(coded, dtype).tobytes()
 
 
