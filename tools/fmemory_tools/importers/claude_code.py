@@ -44,6 +44,7 @@ from fmemory_tools.importers.plan import (
     SessionsPlan,
     Source,
     Step,
+    counted,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ def plan_claude_code(
             bad.append(BadLine(number, str(problem)))
     bad.sort(key=lambda line: line.number)
     if bad and not skip_bad:
-        raise BadSource(path.name, f"{len(bad)} malformed lines", lines=bad, skippable=bool(lines))
+        raise BadSource(
+            path.name, counted(len(bad), "malformed line"), lines=bad, skippable=bool(lines)
+        )
     if not lines:
         raise BadSource(path.name, "no line of a Claude Code session in it", lines=bad)
     version = _last_text(lines, "version")

@@ -18,7 +18,7 @@ from fmemory_tools.importers._lines import (
     kind_of,
     read_whole,
 )
-from fmemory_tools.importers.plan import BadLine, BadSource, NotesPlan, Source
+from fmemory_tools.importers.plan import BadLine, BadSource, NotesPlan, Source, counted
 
 if TYPE_CHECKING:
     from fmemory._json_values import JsonObject
@@ -74,7 +74,9 @@ def plan_notes(
         ]
     bad.sort(key=lambda line: line.number)
     if bad and not skip_bad:
-        raise BadSource(path.name, f"{len(bad)} malformed lines", lines=bad, skippable=bool(notes))
+        raise BadSource(
+            path.name, counted(len(bad), "malformed line"), lines=bad, skippable=bool(notes)
+        )
     if not notes:
         raise BadSource(path.name, "no note in it", lines=bad)
     left_out = {line.number for line in bad}
@@ -125,5 +127,7 @@ def _matrix(path: Path, *, expected: int) -> npt.NDArray[np.floating]:
     if found.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise BadSource(path.name, f"expected float32 or float64, got {found.dtype}")
     if len(found) != expected:
-        raise BadSource(path.name, f"expected {expected} rows, one a line, got {len(found)}")
+        raise BadSource(
+            path.name, f"expected {counted(expected, 'row')}, one a line, got {len(found)}"
+        )
     return found

@@ -23,6 +23,15 @@ What: TypeAlias = Message | ProgressEntry | RunCheckpoint | NewEvent
 Advance: TypeAlias = Callable[[int], None]
 
 
+def counted(count: int, noun: str) -> str:
+    """A number and a noun in the right form.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 @dataclass(frozen=True, slots=True)
 class BadLine:
     """A place of the file that cannot be read: its number from 1 and what is wrong with it."""

@@ -43,6 +43,7 @@ from fmemory_tools.importers.plan import (
     SessionsPlan,
     Source,
     Step,
+    counted,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def plan_swe_agent(
     messages = _read_all(history, "history entry", _message, bad)
     steps = _read_all(trajectory, "trajectory step", _step(history), bad)
     if bad and not skip_bad:
-        raise BadSource(path.name, f"{len(bad)} malformed entries", lines=bad, skippable=True)
+        raise BadSource(path.name, counted(len(bad), "malformed place"), lines=bad, skippable=True)
     info = value.get("info")
     facts = info if isinstance(info, dict) else {}
     version = optional_text(facts.get("swe_agent_version"))
@@ -320,8 +321,7 @@ def _words(info: JsonObject, steps: Sequence[_TrajectoryStep]) -> str:
     took = f", {sum(known):.1f} s in commands" if known else ""
     submission = optional_text(info.get("submission"))
     what = "" if submission is None else f", submission of {len(submission)} characters"
-    plural = "" if len(steps) == 1 else "s"
-    return f"{len(steps)} step{plural}{took}{what}"
+    return f"{counted(len(steps), 'step')}{took}{what}"
 
 
 def _at(value: JsonObject, *keys: str) -> JsonObject:

@@ -1,0 +1,121 @@
+"""`fmemory import`: what it prints, its exit codes, and that a bad file changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tools.helpers import Command, bytes_of, only_line
+
+RUNS = [
+    ("claude-code", "claude-code-short.jsonl"),
+    ("claude-code", "claude-code-subagent.jsonl"),
+    ("claude-code", "claude-code-tool-heavy.jsonl"),
+    ("swe-agent", "swe-agent-ctf-katy.traj"),
+    ("swe-agent", "swe-agent-marshmallow-1867.traj"),
+]
+USER = '{"type":"user","sessionId":"s","message":{"role":"user","content":"go"}}'
+
+
+@pytest.mark.parametrize(("kind", "name"), RUNS)
+def test_a_run_is_imported_once(
+    kind: str, name: str, data: Path, tmp_path: Path, run: Command
+) -> None:
+    store, file = tmp_path / "store", data / "runs" / name
+
+    first = run("import", kind, file, "-s", store)
+    before = bytes_of(store)
+    second = run("import", kind, file, "-s", store)
+
+    assert (first.exit_code, second.exit_code) == (0, 0), first.output + second.output
+    assert "already imported" in second.stdout
+    assert {key: value for key, value in bytes_of(store).items() if key.startswith("seg-")} == {
+        key: value for key, value in before.items() if key.startswith("seg-")
+    }
+    assert run("verify", "-s", store).exit_code == 0
+
+
+def test_notes_are_imported_once(data: Path, tmp_path: Path, run: Command) -> None:
+    store, file = tmp_path / "store", data / "notes" / "locomo-26.jsonl"
+    arguments = ["notes", file, "--vectors", file.with_suffix(".npy"), "--namespace", "a/b"]
+
+    first = run("import", *arguments, "-s", store)
+    second = run("import", *arguments, "--json", "-s", store)
+
+    assert "419 notes added in namespace a/b" in first.stdout
+    assert json.loads(second.stdout) == {
+        "file": "locomo-26.jsonl",
+        "namespace": ["a", "b"],
+        "added": 0,
+        "present": 419,
+        "skipped_lines": [],
+    }
+
+
+def test_malformed_lines_are_named_and_no_store_is_made(tmp_path: Path, run: Command) -> None:
+    file, store = tmp_path / "run.jsonl", tmp_path / "store"
+    file.write_text("\n".join([USER, "{", USER, *["nope"] * 25]))
+
+    result = run("import", "claude-code", file, "-s", store)
+
+    assert result.exit_code == 1
+    told = result.stderr.splitlines()
+    assert told[0].startswith("run.jsonl: line 2: not JSON")
+    assert told[20] == "run.jsonl: and 6 more"
+    assert told[21:] == [
+        "fmemory: run.jsonl: 26 malformed lines; nothing was imported; --skip-bad leaves them out"
+    ]
+    assert not store.exists()
+
+
+def test_malformed_lines_are_left_out_on_request_and_still_named(
+    tmp_path: Path, run: Command
+) -> None:
+    file, store = tmp_path / "run.jsonl", tmp_path / "store"
+    file.write_text(f"{USER}\nnope\n{USER}\n")
+
+    result = run("import", "claude-code", file, "--skip-bad", "--json", "-s", store)
+
+    assert result.exit_code == 0
+    assert "run.jsonl: skipped line 2: not JSON" in result.stderr
+    imported = json.loads(result.stdout)
+    assert (imported["messages_added"], imported["skipped_lines"]) == (2, [2])
+
+
+def test_a_session_of_another_origin_is_not_written_to(store: Path, run: Command) -> None:
+    file = store.parent / "run.jsonl"
+    file.write_text(USER.replace('"s"', '"login"'))
+    before = bytes_of(store)
+
+    result = run("import", "claude-code", file, "-s", store)
+
+    assert result.exit_code == 1
+    assert "does not come from such a file" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert {name: one for name, one in bytes_of(store).items() if name.startswith("seg-")} == {
+        name: one for name, one in before.items() if name.startswith("seg-")
+    }
+
+
+def test_a_session_can_be_named(data: Path, tmp_path: Path, run: Command) -> None:
+    file = data / "runs" / "claude-code-subagent.jsonl"
+
+    run("import", "claude-code", file, "--session", "beads", "-s", tmp_path / "store")
+
+    result = run("sessions", "--json", "-s", tmp_path / "store")
+    assert [json.loads(line)["session_id"] for line in result.stdout.splitlines()] == [
+        "beads.agent-afb92ff",
+        "beads",
+    ]
+
+
+def test_a_file_that_is_something_else_is_one_line(tmp_path: Path, run: Command) -> None:
+    file = tmp_path / "run.traj"
+    file.write_text("{}")
+
+    result = run("import", "swe-agent", file, "-s", tmp_path / "store")
+
+    assert result.exit_code == 2
+    assert only_line(result.stderr).startswith("fmemory: run.traj: no trajectory of SWE-agent")

@@ -1,0 +1,119 @@
+"""What a beginner does wrong gives one line that says what to do, and an exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fmemory
+from tests.tools.helpers import Command, only_line
+
+
+def test_no_store_anywhere(run: Command) -> None:
+    result = run("log")
+
+    assert result.exit_code == 3
+    assert "-s PATH" in only_line(result.stderr)
+    assert "FMEMORY_STORE" in only_line(result.stderr)
+
+
+def test_a_path_without_a_store(run: Command) -> None:
+    result = run("log", "-s", "nowhere")
+
+    assert result.exit_code == 3
+    assert "no store at nowhere" in only_line(result.stderr)
+    assert not Path("nowhere").exists()
+
+
+def test_a_path_that_is_a_file(run: Command) -> None:
+    Path("notes.jsonl").write_text("x")
+
+    result = run("log", "-s", "notes.jsonl")
+
+    assert result.exit_code == 3
+    assert "notes.jsonl is a file" in only_line(result.stderr)
+
+
+@pytest.mark.parametrize("command", ["verify", "stats", "sessions", "state"])
+def test_a_folder_that_is_no_store(command: str, run: Command) -> None:
+    Path("empty").mkdir()
+
+    result = run(command, "-s", "empty")
+
+    assert result.exit_code in (1, 3)
+    assert "Traceback" not in result.output
+    assert list(Path("empty").iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["show", 99], ["state", "--at", 99], ["diff", 1, 99]])
+def test_an_event_that_is_not_there(arguments: list[object], store: Path, run: Command) -> None:
+    result = run(*arguments, "-s", store)
+
+    assert result.exit_code == 2
+    assert "there is no event 99; the log has events 1 to 11" in only_line(result.stderr)
+
+
+def test_a_time_that_is_none(store: Path, run: Command) -> None:
+    result = run("log", "--since", "yesterday", "-s", store)
+
+    assert result.exit_code == 2
+    assert "'10m ago'" in only_line(result.stderr)
+
+
+def test_an_unknown_session_names_those_that_exist(store: Path, run: Command) -> None:
+    result = run("state", "--session", "logout", "-s", store)
+
+    assert result.exit_code == 2
+    assert only_line(result.stderr).endswith("there are: login")
+
+
+def test_several_sessions_must_be_chosen_from(store: Path, run: Command) -> None:
+    with fmemory.open(store) as memory:
+        memory.fork_session("login", "login-2")
+
+    result = run("state", "-s", store)
+
+    assert result.exit_code == 2
+    assert "login-2, login" in only_line(result.stderr)
+    assert run("state", "--session", "login", "-s", store).exit_code == 0
+    assert run("state", "--session", "logi", "-s", store).exit_code == 0
+
+
+def test_an_unknown_record(store: Path, run: Command) -> None:
+    result = run("history", "--record", "n2", "-s", store)
+
+    assert result.exit_code == 2
+    assert "--namespace" in only_line(result.stderr)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["log", "--session", "a", "--stream", "b"],
+        ["history", "--session", "a", "--record", "b"],
+        ["history", "--namespace", "a"],
+        ["log", "--stream", "a\\b"],
+        ["verify", "--head", "12"],
+        ["log", "--no-such-option"],
+        ["no-such-command"],
+        ["load", "no-such-file"],
+        ["show"],
+        ["show", "eight"],
+    ],
+    ids=str,
+)
+def test_wrong_usage_exits_two(arguments: list[str], store: Path, run: Command) -> None:
+    result = run(*arguments, "-s", store)
+
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_a_memory_file_that_is_wrong_is_one_line(store: Path, run: Command) -> None:
+    Path("bad.jsonl").write_text("{}\n")
+
+    result = run("load", "bad.jsonl", "-s", store)
+
+    assert result.exit_code == 2
+    assert "bad.jsonl" in only_line(result.stderr)
