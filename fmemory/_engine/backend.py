@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from datetime import datetime
+from itertools import islice
 from typing import ParamSpec, Self, TypeVar
 
 from fmemory._engine import record_operations, session_operations
@@ -33,7 +34,7 @@ from fmemory._engine.batch import JournalBatch
 from fmemory._engine.core import Engine
 from fmemory._engine.projection import Projection
 from fmemory._engine.reads import JournalReads
-from fmemory._engine.rows import encode_puts
+from fmemory._engine.rows import NamespacePut, encode_puts
 from fmemory._engine.session_operations import WriteOptions
 from fmemory._engine.state import State
 from fmemory._engine.work import Operation, Work
@@ -45,6 +46,7 @@ from fmemory.errors import ContractError, NotFound, Reason
 from fmemory.journal import Durability, Journal
 from fmemory.log import Batch
 from fmemory.log_models import NewEvent
+from fmemory.memory_file import MemoryFileReader, Source, Target
 from fmemory.record_models import (
     ClearRequest,
     ClearResult,
@@ -56,6 +58,7 @@ from fmemory.record_models import (
     PutResult,
     check_namespace,
     check_put,
+    check_records,
 )
 from fmemory.records import EMBEDDING_ID_KEY, check_request
 from fmemory.session_models import (
@@ -71,6 +74,8 @@ from fmemory.sessions import check_manifest, check_messages
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_LOAD_RECORDS = 4096
 
 
 class JournalView(JournalReads, LogView):
@@ -366,6 +371,24 @@ class JournalBackend(JournalReads, LogBackend):
         bound = copy.copy(self)
         bound._bound = Audit(actor, run_id, reason).over(self._bound)
         return bound
+
+    # The memory file
+
+    def dump(self, target: Target, namespace: Sequence[str] = ()) -> int:
+        """Write a memory file of one moment, whatever is written meanwhile."""
+        return self.at(self._state.upto()).dump(target, namespace)
+
+    def load(self, source: Source, namespace: Sequence[str] | None = None) -> int:
+        """Store all records of a memory file as one batch: all of them or none, also in a crash.
+
+        Cost: all encoded records in memory at once.
+        """
+        with MemoryFileReader(source, namespace) as file:
+            puts: list[NamespacePut] = []
+            records = file.records()
+            while some := list(islice(records, _LOAD_RECORDS)):
+                puts += encode_puts(check_records(some))
+            return self._engine.write(record_operations.load(puts, file, self._options()))
 
     # Handle
 

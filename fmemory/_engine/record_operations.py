@@ -15,7 +15,9 @@ from fmemory._engine.work import Emission, Operation, Work, reused_id
 from fmemory._json_values import JsonValue
 from fmemory.errors import ContractError, DuplicateRecord, Reason
 from fmemory.log_models import Receipt
+from fmemory.memory_file import MemoryFileReader
 from fmemory.record_models import ClearResult, DeleteResult, MetaResult, PutResult
+from fmemory.records import EMBEDDING_ID_KEY
 from fmemory_segments import Blob, Stream
 from fmemory_segments.event import EVENT_BYTES_MAX, ROWS_MAX
 
@@ -175,6 +177,36 @@ def set_meta_once(
                 reason=Reason.MISMATCH,
             )
         return lambda _: None
+
+    return operation
+
+
+def load(
+    puts: Sequence[NamespacePut], file: MemoryFileReader, options: WriteOptions
+) -> Operation[int]:
+    """Put all records of a checked memory file, and its embedding id if there was none.
+
+    Raises:
+        MemoryFileError: Another embedding id is set, or an id is taken.
+    """
+    stream = meta_stream(file.namespace)
+    embedding_id = file.header.embedding_id
+
+    def operation(work: Work) -> Callable[[Receipt], int]:
+        seq = work.meta(file.namespace).set_seq.get(EMBEDDING_ID_KEY)
+        present = None if seq is None else stored.value_decoder.decode(work.blobs([seq])[0])
+        file.check_embedding_id(present)
+        for one in puts:
+            taken = work.live_ids(one.namespace, one.ids)
+            if taken:
+                raise file.already_present(one.namespace, taken[0])
+        for one in puts:
+            work.emit(records_stream(one.namespace), one.emissions, audit=options.audit)
+        if seq is None and embedding_id is not None:
+            data = encode_value(embedding_id, "header.embedding_id")
+            emission = Emission(EventType.META_SET, Blob(data), (EMBEDDING_ID_KEY,), 1)
+            work.emit(stream, [emission], audit=options.audit)
+        return lambda _: file.header.count
 
     return operation
 
