@@ -10,10 +10,12 @@ from types import TracebackType
 from typing import Annotated, Self, TypeAlias, cast
 
 import msgspec
+import numpy as np
 
 from fmemory._file_lines import LineSource, Source
 from fmemory._model import Model, Rule, check_int, check_keys, from_json_text
 from fmemory._names import check_name, check_namespace
+from fmemory._vectors import FLOAT64
 from fmemory.errors import ContractError, MemoryFileError, Reason, brief
 from fmemory.note_models import MemoryRecord, Note, check_record
 
@@ -27,6 +29,7 @@ _HEADER_FIELDS = ("format", "version", "embedding_id", "namespace", "created_at"
 _RECORD_FIELDS = ("note", "vector", "embedding_id", "namespace")
 _NOTE_FIELDS = ("id", "text", "timestamp", "metadata")
 _LONG_VECTOR_BYTES = 256
+_SHORT_BYTES = 64
 
 Namespace: TypeAlias = tuple[str, ...]
 
@@ -254,13 +257,14 @@ def _parsed(line: bytes) -> object:
         raw = bytes(_find_vector(line).vector)
     except (msgspec.MsgspecError, RecursionError):
         return from_json_text(_text(line))
-    if len(raw) < _LONG_VECTOR_BYTES:
+    start = line.find(raw[:_SHORT_BYTES])  # a short needle: a long one costs more than it saves
+    if len(raw) < _LONG_VECTOR_BYTES or not line.startswith(raw, start):
         return from_json_text(_text(line))
-    data = from_json_text(_text(line.replace(raw, b"0", 1)))
+    data = from_json_text(_text(line[:start] + b"0" + line[start + len(raw) :]))
     if not isinstance(data, dict) or data.get("vector") != 0 or "vector" not in data:
         return from_json_text(_text(line))
     try:
-        data["vector"] = _decode_vector(raw)
+        data["vector"] = np.array(_decode_vector(raw), FLOAT64)
     except msgspec.MsgspecError:
         return from_json_text(_text(line))
     return data

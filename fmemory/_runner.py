@@ -30,6 +30,16 @@ WORKERS_MAX = min(32, (os.cpu_count() or 1) + 4)
 _creation = threading.Lock()
 
 
+def _renew_lock() -> None:
+    # Another thread may have held it at the moment of the fork, and will never release it here.
+    global _creation
+    _creation = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 class Runner:
     """Base of all backends and views: runs their sync operations for the async twins."""
 

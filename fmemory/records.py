@@ -14,6 +14,7 @@ from typing import ClassVar, TypeVar, cast
 import numpy as np
 
 from fmemory._json_values import JsonObject, type_name
+from fmemory._names import check_name
 from fmemory._nearest import check_query, nearest_rows
 from fmemory._runner import Runner
 from fmemory.errors import ContractError, Reason
@@ -452,13 +453,14 @@ class RecordWrites(RecordReads):
         Kept as the namespace's metadata value `embedding_id`.
 
         Raises:
-            ContractError: The namespace has another one: its vectors cannot be compared with
-                yours. Nothing was written.
+            ContractError: Not a non-empty str; or the namespace has another one, so its vectors
+                cannot be compared with yours. Nothing was written.
             StorageError: The store failed; the class says what holds.
 
         Durability: as `put`.
         """
         labels = cast("tuple[str, ...]", namespace)
+        check_name(embedding_id, "embedding_id")
         wanted = self.meta_set_request(EMBEDDING_ID_KEY, embedding_id, labels)
         present = self.get_meta(self.meta_get_request(EMBEDDING_ID_KEY, labels)).value
         if present is None:

@@ -221,6 +221,20 @@ def test_real_transcripts_come_back_exactly() -> None:
     assert to_anthropic(from_anthropic(messages)) == messages
 
 
+def test_real_trajectories_come_back_exactly() -> None:
+    if not DATA.is_dir():
+        pytest.skip(f"{DATA} is not there")
+    messages = [
+        message
+        for path in sorted((DATA / "runs").glob("*.traj"))
+        for message in json.loads(path.read_text())["history"]
+    ]
+    assert len(messages) > 20
+    converted = from_openai(messages)
+    assert to_openai(converted) == messages
+    assert any(message.tool_calls for message in converted)
+
+
 def test_a_message_is_read_into_fields() -> None:
     message = from_anthropic([ANTHROPIC_CASES[5]])[0]
     assert message.role is Role.ASSISTANT
