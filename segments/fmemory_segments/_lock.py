@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fmemory_segments.errors import LogReason, StoreBusy
+from fmemory_segments.errors import LogError, LogReason, LogWriteFailed, StoreBusy
 from fmemory_segments.filesystem import FileSystem
 
 FIRST_PAUSE_S: Final = 0.000_02
@@ -40,6 +40,7 @@ class FileLock:
 
         Raises:
             StoreBusy: Somebody else held it all the time.
+            LogWriteFailed: The system could not lock.
         """
         deadline = time.monotonic() + timeout_s
         if not self._mutex.acquire(timeout=timeout_s):
@@ -47,8 +48,10 @@ class FileLock:
         try:
             if not self._fs.try_lock(self._fd, shared=shared):
                 self._poll(deadline, timeout_s, shared=shared)
-        except BaseException:
+        except BaseException as error:
             self._mutex.release()
+            if isinstance(error, OSError) and not isinstance(error, LogError):
+                raise self._failed(error) from error
             raise
 
     def release(self) -> None:
@@ -84,5 +87,13 @@ class FileLock:
             f"lock: expected to have it within {timeout_s:g} s, but another handle or process "
             f"holds it ({self._path}); nothing was written; try again, or find who holds it",
             reason=LogReason.LOCK_TIMEOUT,
+            path=self._path,
+        )
+
+    def _failed(self, error: OSError) -> LogWriteFailed:
+        return LogWriteFailed(
+            f"lock: expected to lock, got {error.strerror or error} ({self._path}); nothing was "
+            "written; look at the file system, then try again",
+            reason=LogReason.LOCK_FAILED,
             path=self._path,
         )

@@ -109,7 +109,7 @@ class Tail:
             raise read_failed(error, segment.path, segment.end) from error
         moved = tip.segment_base > segment.base_seq or tip.suspect_from
         if probe != NOTHING_NEW or moved or self._seen is not None or segment.is_sealed:
-            with core.tail_lock:
+            with core.tail_lock, reading(segment.path):
                 stop = self._advance(tip)
                 if stop is not None:
                     self._cut_or_raise(stop, tip)

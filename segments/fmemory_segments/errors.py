@@ -63,6 +63,7 @@ class LogReason(StrEnum):
     WRITE_FAILED = "write_failed"
     NO_SPACE = "no_space"
     LOCK_TIMEOUT = "lock_timeout"
+    LOCK_FAILED = "lock_failed"
     READ_ONLY = "read_only"
     INVALID_DRAFT = "invalid_draft"
     NOT_NEXT = "not_next"

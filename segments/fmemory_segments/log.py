@@ -18,6 +18,7 @@ from typing import Literal, Self, TypeAlias
 
 from fmemory_segments._append import finish_batch, prepare_drafts, prepare_import, write_batch
 from fmemory_segments._batch import PreparedBatch
+from fmemory_segments._catalog import reading
 from fmemory_segments._chain import ChainCache
 from fmemory_segments._core import Core, Durability, Options, Segment
 from fmemory_segments._events import count_usage, envelopes, fold, payloads, unknown_event
@@ -391,8 +392,10 @@ class Log:
             LogPoisoned: A sync failed, so it is unknown what is on disk.
         """
         self._core.check()
-        seq = self._core.head_seq if upto is None else min(upto, self._core.head_seq)
-        return self._sync.sync(seq)
+        newest = self._core.head_seq
+        if upto is None or upto > newest:
+            newest = self.refresh()
+        return self._sync.sync(newest if upto is None else min(upto, newest))
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called when there may be new events; returns how to stop that.
@@ -430,11 +433,13 @@ class Log:
         core = self._core
         core.check()
         segments = core.segments
+        with reading(core.path):
+            stored_bytes = sum(core.fs.size(segment.file.fd) for segment in segments)
         return LogStats(
             event_count=core.head_seq,
             stream_count=len(core.streams),
             segment_count=len(segments),
-            stored_bytes=sum(core.fs.size(segment.file.fd) for segment in segments),
+            stored_bytes=stored_bytes,
             index_bytes=sum(segment.index.size_bytes for segment in segments),
         )
 
