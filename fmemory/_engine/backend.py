@@ -38,6 +38,7 @@ from fmemory._engine.rows import NamespacePut, encode_puts
 from fmemory._engine.session_operations import WriteOptions
 from fmemory._engine.state import State
 from fmemory._engine.work import Operation, Work
+from fmemory._json_values import check_text
 from fmemory._model import check_int
 from fmemory._receipt import Receipt
 from fmemory.audit import Audit, current_audit, default_actor
@@ -76,6 +77,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOAD_RECORDS = 4096
+_NOBODY = Audit()
 
 
 class JournalView(JournalReads, LogView):
@@ -120,7 +122,7 @@ class JournalBackend(JournalReads, LogBackend):
         self._state = State(
             journal, self._engine.projection, self._engine.lock, self._engine.cursors
         )
-        self._bound = Audit()
+        self._bound = _NOBODY
         self._owner = self
 
     @property
@@ -149,6 +151,7 @@ class JournalBackend(JournalReads, LogBackend):
     def ensure_embedding_id(self, embedding_id: str, namespace: Sequence[str] = ()) -> None:
         """Say which model a namespace's vectors come from, once; checked under exclusion."""
         labels = check_namespace(namespace, "namespace")
+        check_text(embedding_id, "embedding_id")
         request = self.meta_set_request(key=EMBEDDING_ID_KEY, value=embedding_id, namespace=labels)
         self._engine.write(
             record_operations.set_meta_once(
@@ -415,9 +418,10 @@ class JournalBackend(JournalReads, LogBackend):
     def _options(
         self, event_id: str | None = None, expected_revision: int | None = None
     ) -> WriteOptions:
-        audit = self._bound.over(current_audit())
+        around = current_audit()
+        audit = around if self._bound is _NOBODY else self._bound.over(around)
         if audit.actor is None:
-            audit = Audit(actor=default_actor()).over(audit)
+            audit = _with_actor(audit, default_actor())
         return write_options(audit, event_id, expected_revision)
 
     def _put(self, request: PutRequest) -> Operation[PutResult]:
@@ -529,6 +533,11 @@ class JournalBackend(JournalReads, LogBackend):
         if not operations:
             return
         batch.receipt = self._engine.write_all(operations)
+
+
+@functools.lru_cache(maxsize=16)
+def _with_actor(audit: Audit, actor: str) -> Audit:
+    return Audit(actor=actor).over(audit)
 
 
 def _moment(state: State, moment: int | datetime) -> int:

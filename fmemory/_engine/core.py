@@ -17,6 +17,7 @@ from typing import TypeVar
 from fmemory._engine.async_writer import AsyncWriter, current_deferral
 from fmemory._engine.cursors import CursorCodec
 from fmemory._engine.projection import Projection
+from fmemory._engine.results import receipt
 from fmemory._engine.work import Operation, Work
 from fmemory.journal import Commit, Draft, Durability, Journal, Txn
 from fmemory.log_models import Receipt
@@ -65,10 +66,10 @@ class Engine:
 
         self._commit([noting(operation) for operation in operations])
         return Receipt(
-            seq=max(receipt.seq for receipt in receipts),
+            seq=max(one.seq for one in receipts),
             revision=receipts[-1].revision,
-            event_count=sum(receipt.event_count for receipt in receipts),
-            durable=all(receipt.durable for receipt in receipts),
+            event_count=sum(one.event_count for one in receipts),
+            durable=all(one.durable for one in receipts),
         )
 
     def _commit(self, operations: Sequence[Operation[T]]) -> list[T]:
@@ -96,10 +97,10 @@ class Engine:
             assert commit is not None
             # A deferred commit is answered only after its sync.
             deferred = current_deferral() is not None and self.durability == "fsync"
-            return Receipt(
-                seq=commit.first_seq + outcome.first + len(outcome.drafts) - 1,
-                revision=outcome.revision,
-                event_count=len(outcome.drafts),
+            return receipt(
+                commit.first_seq + outcome.first + len(outcome.drafts) - 1,
+                outcome.revision,
+                len(outcome.drafts),
                 durable=commit.durable or deferred,
             )
         repeated = outcome.repeated

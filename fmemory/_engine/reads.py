@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import TypeVar, cast
 
 from fmemory._engine import waiting
+from fmemory._engine.results import get_result, scan_result
 from fmemory._engine.state import State
 from fmemory._engine.stored import from_ns
 from fmemory._engine.types import SESSION, records_stream, session_stream
 from fmemory._json_values import check_text
-from fmemory._model import check_int
+from fmemory._model import as_tuple, check_int
 from fmemory.errors import ContractError, InvalidCursor, NotFound, Reason, brief
 from fmemory.journal import Envelope, Finding, Head, Journal, Usage
 from fmemory.log_models import (
@@ -61,7 +62,7 @@ class JournalReads(RecordReads):
         """Records by id."""
         check_request(request, self.get_request)
         records, missing = self._state.get(request.ids, request.namespace)
-        return GetResult(records=tuple(records), missing=missing)
+        return get_result(records, missing)
 
     def scan(self, request: ScanRequest) -> ScanResult:
         """One page of records."""
@@ -69,7 +70,7 @@ class JournalReads(RecordReads):
         records, cursor = self._state.scan(
             request.time_range, request.namespace, request.limit, request.cursor
         )
-        return ScanResult(records=tuple(records), next_cursor=cursor)
+        return scan_result(records, cursor)
 
     def count(self, request: CountRequest) -> CountResult:
         """How many records lie in a range."""
@@ -310,13 +311,10 @@ def _filter(
     run_id: str | None,
 ) -> Callable[[Envelope], bool] | None:
     prefix = check_stream(stream_prefix, "stream_prefix") if stream_prefix else ()
-    if isinstance(types, str):
-        raise ContractError(
-            f"expected a sequence of types, got {brief(types)}: put it into a tuple",
-            where="types",
-            reason=Reason.WRONG_TYPE,
-        )
-    wanted = None if types is None else frozenset(types)
+    wanted = None if types is None else frozenset(_types(types))
+    for name, value in (("actor", actor), ("run_id", run_id)):
+        if value is not None:
+            check_text(value, name)
     if not prefix and wanted is None and actor is None and run_id is None:
         return None
 
@@ -329,6 +327,14 @@ def _filter(
         )
 
     return keep
+
+
+def _types(types: Sequence[str]) -> tuple[str, ...]:
+    try:
+        items = as_tuple(types, "types")
+        return tuple([check_text(one, f"[{number}]") for number, one in enumerate(items)])
+    except ContractError as error:
+        raise error.within("types") from None
 
 
 def _seq(value: int, where: str) -> int:

@@ -136,6 +136,10 @@ class RecordIndex:
 
     # Reading by id
 
+    def place_of(self, row: int) -> tuple[UInt64Array, Float64Array]:
+        """Loc and timestamp of one row, each of shape (1,); no copies."""
+        return self._locs.view[row : row + 1], self._timestamps.view[row : row + 1]
+
     def locs_of(self, rows: Sequence[int] | RowArray) -> UInt64Array:
         """uint64, shape (n,): the places of these rows."""
         return self._locs.view[rows] if len(rows) else np.empty(0, np.uint64)
@@ -198,7 +202,7 @@ class RecordIndex:
 
     def timestamps_of(self, rows: Sequence[int] | RowArray) -> Float64Array:
         """float64, shape (n,)."""
-        return self._timestamps.view[rows]
+        return self._timestamps.view[rows] if len(rows) else np.empty(0)
 
     # Private
 
@@ -206,7 +210,8 @@ class RecordIndex:
         return (float(self._timestamps.view[row]), int(row))
 
     def _run_position(self, key: tuple[float, int]) -> int:
-        return bisect_left(self._run.view, key, key=self._run_key)
+        times = self._timestamps.view
+        return bisect_left(self._run.view, key, key=lambda row: (times[row], row))
 
     def _run_range(self, start: float | None, end: float | None) -> tuple[int, int]:
         low = 0 if start is None else self._run_position((start, -1))

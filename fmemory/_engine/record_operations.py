@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fmemory._engine import stored
+from fmemory._engine.results import put_result
 from fmemory._engine.rows import NamespacePut
 from fmemory._engine.session_operations import WriteOptions, the_receipt
 from fmemory._engine.types import EventType, meta_stream, records_stream
@@ -36,7 +37,7 @@ def put(puts: Sequence[NamespacePut], options: WriteOptions) -> Operation[PutRes
 
     def operation(work: Work) -> Callable[[Receipt], PutResult]:
         if _put_before(work, puts, options.event_id):
-            return lambda receipt: PutResult(written=written, receipt=receipt)
+            return lambda receipt: put_result(written, receipt)
         for one in puts:
             stream = records_stream(one.namespace)
             work.expect(stream, options.expected_revision)
@@ -50,7 +51,7 @@ def put(puts: Sequence[NamespacePut], options: WriteOptions) -> Operation[PutRes
                 audit=options.audit,
                 event_id=options.event_id,
             )
-        return lambda receipt: PutResult(written=written, receipt=receipt)
+        return lambda receipt: put_result(written, receipt)
 
     return operation
 
@@ -100,7 +101,7 @@ def _deleted_before(
     (event,) = work.txn.envelopes(first - 1, first)
     if event.type != EventType.RECORDS_DELETED or not set(event.keys) <= set(ids):
         raise reused_id(stream, event_id, f"event {first}")
-    work.known(stream, event_id, None)
+    work.repeat(first, first)
     gone = set(event.keys)
     missing = tuple([record_id for record_id in ids if record_id not in gone])
     return lambda receipt: DeleteResult(deleted=len(gone), missing=missing, receipt=receipt)
@@ -117,6 +118,9 @@ def clear(namespace: tuple[str, ...], options: WriteOptions) -> Operation[ClearR
                 (event,) = work.txn.envelopes(first - 1, first)
                 emission = Emission(EventType.RECORDS_CLEARED, _NOTHING, count=event.count)
                 work.known(records, options.event_id, [emission])
+                before = work.txn.envelopes(first - 2, first - 1, stream=meta)
+                if any(one.type == EventType.META_CLEARED for one in before):
+                    work.repeat(first - 1, first)
                 return lambda receipt: ClearResult(deleted=event.count, receipt=receipt)
         work.expect(records, options.expected_revision)
         deleted = work.record_count(namespace)

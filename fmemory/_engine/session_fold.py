@@ -131,7 +131,8 @@ class SessionFold:
 
     def _apply_whole(self, event: Envelope) -> None:
         self._whole.add(event.seq)
-        if event.count:
+        # Bit 0: there is a manifest. A fork has the number of its transcript's events above.
+        if event.count & 1:
             self.manifest_seq = event.seq
         self.features_seq = event.seq
         self.passes.clear()

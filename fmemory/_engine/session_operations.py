@@ -249,7 +249,8 @@ def _forked_before(work: Work, stream: Stream, source: str, event_id: str | None
     (event,) = work.txn.envelopes(first - 1, first)
     if event.type != EventType.SESSION_FORKED or event.keys != (source,):
         raise reused_id(stream, event_id, f"event {first}")
-    return work.known(stream, event_id, None)
+    work.repeat(first, first + (event.count >> 1))
+    return True
 
 
 def _copy_of(
@@ -277,13 +278,14 @@ def _copy_of(
         for place, data in zip(places, payloads, strict=True)
         for message in stored.messages_of(data)[: place.count]
     ]
+    transcript = _transcript(messages)
     first = Emission(
         EventType.SESSION_FORKED,
         _blob(session, "session"),
         keys=(source,),
-        count=int(manifest is not None),
+        count=int(manifest is not None) | len(transcript) << 1,
     )
-    return [first, *_transcript(messages)]
+    return [first, *transcript]
 
 
 def _read(work: Work, fold: SessionFold, seqs: list[int]) -> list[stored.Part]:

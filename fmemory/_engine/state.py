@@ -67,16 +67,18 @@ class State:
         with self._lock:
             index = self._projection.records(self.reader, namespace, upto).index
             row_of = index.row_of
-            wanted = ids if len(ids) == 1 else dict.fromkeys(ids)
-            rows = [row_of[one] for one in wanted if one in row_of]
-            missing = (
-                ()
-                if len(rows) == len(wanted)
-                else tuple([one for one in wanted if one not in row_of])
-            )
-            locs = index.locs_of(rows)
-            timestamps = index.timestamps_of(rows) if rows else np.empty(0)
-        if not rows:
+            if len(ids) == 1:
+                row = row_of.get(ids[0])
+                if row is None:
+                    return [], (ids[0],)
+                locs, timestamps = index.place_of(row)
+                missing: tuple[str, ...] = ()
+            else:
+                wanted = dict.fromkeys(ids)
+                rows = [row_of[one] for one in wanted if one in row_of]
+                missing = tuple([one for one in wanted if one not in row_of])
+                locs, timestamps = index.locs_of(rows), index.timestamps_of(rows)
+        if not len(locs):
             return [], missing
         return decode_page(self.reader.rows(locs), timestamps, namespace), missing
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from fmemory._json_values import JsonObject, JsonValue
+from fmemory._model import check_time
 from fmemory.errors import ContractError, Reason
 from fmemory.session_models import (
     FeatureRecord,
@@ -192,15 +193,12 @@ def to_ns(time: datetime, where: str) -> int:
     """Unix nanoseconds of an aware time, as envelopes carry it.
 
     Raises:
-        ContractError: The time is naive, or 64 bits do not hold it.
+        ContractError: Not a datetime, a naive one, or one that 64 bits do not hold.
     """
-    if time.tzinfo is None:
-        raise ContractError(
-            f"expected an aware time, got {time.isoformat()}; add a time zone, such as"
-            " datetime.UTC",
-            where=where,
-            reason=Reason.NAIVE_TIME,
-        )
+    try:
+        time = check_time(time)
+    except ContractError as error:
+        raise error.within(where) from None
     nanoseconds = to_us(time) * 1000
     if not -_NS_BOUND <= nanoseconds < _NS_BOUND:
         raise ContractError(

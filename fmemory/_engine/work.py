@@ -175,13 +175,13 @@ class Work:
         self,
         stream: Stream,
         event_id: str | None,
-        emissions: Sequence[Emission] | None,
+        emissions: Sequence[Emission],
         number: int = 0,
     ) -> bool:
         """Whether this write already happened; if so, its receipt is the answer.
 
         Args:
-            emissions: What the caller would write; None where it cannot be told without state.
+            emissions: What the caller would write.
             number: Which of the emissions carries the id.
 
         Raises:
@@ -197,18 +197,29 @@ class Work:
             return False
         # The events of one write are neighbours in the log.
         first = found - number
-        count = 1 if emissions is None else len(emissions)
+        count = len(emissions)
         events = list(self.txn.envelopes(first - 1, first - 1 + count, stream=stream))
-        if emissions is not None and not self._same(emissions, events):
+        if not self._same(emissions, events):
             raise reused_id(stream, event_id, f"event {found}")
-        last, before = events[-1], self.repeated
-        self.repeated = Receipt(
-            seq=last.seq if before is None else max(last.seq, before.seq),
-            revision=last.revision,
-            event_count=count + (0 if before is None else before.event_count),
-            durable=False,
-        )
+        before = self.repeated
+        again = self.repeat(first, first + count - 1)
+        if before is not None:
+            # One write to several streams is answered as one.
+            self.repeated = Receipt(
+                seq=max(again.seq, before.seq),
+                revision=again.revision,
+                event_count=again.event_count + before.event_count,
+                durable=False,
+            )
         return True
+
+    def repeat(self, first: int, last: int) -> Receipt:
+        """The answer is the receipt of the write that appended these events."""
+        (event,) = self.txn.envelopes(last - 1, last)
+        self.repeated = Receipt(
+            seq=last, revision=event.revision, event_count=last - first + 1, durable=False
+        )
+        return self.repeated
 
     # Private
 

@@ -226,6 +226,7 @@ class MemoryJournal:
 
     def verify(self, pinned: Head | None = None) -> list[Finding]:
         """Compare a pinned head with the chain of what is here."""
+        self._check_open()
         if pinned is None:
             return []
         have = self.refresh()
