@@ -107,13 +107,11 @@ class Reason(StrEnum):
     FEATURE_NOT_FOUND = "feature_not_found"
     SESSION_NOT_FOUND = "session_not_found"
     EVENT_NOT_FOUND = "event_not_found"
-    STREAM_NOT_FOUND = "stream_not_found"
     STORE_NOT_FOUND = "store_not_found"
     # Conflict
     REVISION_MISMATCH = "revision_mismatch"
     EVENT_ID_REUSED = "event_id_reused"
     TARGET_EXISTS = "target_exists"
-    STREAM_DELETED = "stream_deleted"
     # ReadOnlyStore
     READ_ONLY = "read_only"
     # HistoryCompacted
@@ -268,7 +266,6 @@ class MemoryFileError(MemoryBackendError):
     Attributes:
         path: The file; None for a stream.
         line: Line number from 1; None where no line is to blame.
-        written: Records that could not be taken back after a failed load; 0 nearly always.
     """
 
     kind = MemoryErrorKind.INVALID_REQUEST
@@ -292,21 +289,19 @@ class MemoryFileError(MemoryBackendError):
         reason: Reason,
         path: str | None = None,
         line: int | None = None,
-        written: int = 0,
     ) -> None:
         places = [text for text in (path, f"line {line}" if line is not None else None) if text]
         place = f" ({', '.join(places)})" if places else ""
         super().__init__(f"memory file{place}: {problem}", reason=reason)
         self.path = path
         self.line = line
-        self.written = written
 
 
 class NotFound(MemoryBackendError, LookupError):
     """The thing asked for by name does not exist. Nothing was written.
 
     Attributes:
-        what: Kind of thing: "feature", "session", "event", "stream" or "store".
+        what: Kind of thing: "feature", "session", "event" or "store".
         key: Its name.
     """
 
@@ -315,7 +310,6 @@ class NotFound(MemoryBackendError, LookupError):
         Reason.FEATURE_NOT_FOUND,
         Reason.SESSION_NOT_FOUND,
         Reason.EVENT_NOT_FOUND,
-        Reason.STREAM_NOT_FOUND,
         Reason.STORE_NOT_FOUND,
     )
 
@@ -340,7 +334,6 @@ class Conflict(MemoryBackendError):
         Reason.REVISION_MISMATCH,
         Reason.EVENT_ID_REUSED,
         Reason.TARGET_EXISTS,
-        Reason.STREAM_DELETED,
     )
 
     def __init__(

@@ -42,7 +42,7 @@ EXAMPLES: list[MemoryBackendError] = [
     ContractError("expected str, got int", where="ids[2]", reason=Reason.WRONG_TYPE, owner="X"),
     DuplicateRecord(("a", "b"), ("n",), reason=Reason.RECORD_REPEATED),
     InvalidCursor("expected one of this store", cursor="zz", reason=Reason.CURSOR_FOREIGN),
-    MemoryFileError("bad", reason=Reason.FILE_RECORD, path="a.jsonl", line=3, written=2),
+    MemoryFileError("bad", reason=Reason.FILE_RECORD, path="a.jsonl", line=3),
     NotFound("no feature", reason=Reason.FEATURE_NOT_FOUND, key="f1"),
     Conflict("revision", reason=Reason.REVISION_MISMATCH, stream=("s",), expected=1, actual=2),
     ReadOnlyStore("write", path="/x"),
