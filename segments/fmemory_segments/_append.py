@@ -17,7 +17,15 @@ from fmemory_segments._catalog import write_failed
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._frame import FRAME_HEADER_BYTES, Buffer, FrameTooLarge
 from fmemory_segments.errors import InvalidDraft, LogReason, StoreFull
-from fmemory_segments.event import Draft, StoredEvent, Stream
+from fmemory_segments.event import (
+    EVENT_BYTES_MAX,
+    Blob,
+    Draft,
+    Payload,
+    Rows,
+    StoredEvent,
+    Stream,
+)
 from fmemory_segments.filesystem import IOVEC_COUNT_MAX, WRITE_BYTES_MAX
 
 ZERO_AHEAD_BYTES: Final = 1 << 18
@@ -45,6 +53,7 @@ def prepare_drafts(core: Core, drafts: Sequence[Draft]) -> PreparedBatch:
                 path=core.path,
             )
         expected[stream] = revision + 1
+        _check_size(core, draft.payload, f"draft {number}")
     try:
         return prepare(drafts)
     except (ValueError, OverflowError, msgspec.MsgspecError, TypeError) as error:
@@ -77,6 +86,7 @@ def prepare_import(core: Core, events: Sequence[StoredEvent]) -> PreparedBatch:
             )
         time_ns = envelope.recorded_at_ns
         expected[envelope.stream] = revision + 1
+        _check_size(core, event.payload, f"event {seq}")
     try:
         return prepare_stored(events)
     except (ValueError, OverflowError, msgspec.MsgspecError, TypeError) as error:
@@ -183,6 +193,23 @@ def _part(buffers: list[Buffer], skip: int) -> list[Buffer]:
         if left == 0 or len(part) == IOVEC_COUNT_MAX:
             break
     return part
+
+
+def _check_size(core: Core, payload: Payload, name: str) -> None:
+    """Raise if a payload is larger than one event may be."""
+    if isinstance(payload, Blob):
+        size = len(payload.data)
+    elif isinstance(payload, Rows):
+        size = len(payload.notes) + payload.vectors.nbytes
+    else:
+        return
+    if size > EVENT_BYTES_MAX:
+        raise InvalidDraft(
+            f"{name}: expected a payload of at most {EVENT_BYTES_MAX} bytes, got {size} "
+            f"({core.path}); nothing was written; store less in one event",
+            reason=LogReason.INVALID_DRAFT,
+            path=core.path,
+        )
 
 
 def _invalid(core: Core, error: Exception) -> InvalidDraft:

@@ -162,6 +162,11 @@ class Core:
         self.by_base = SegmentsByBase(segments, bases, np.array(bases, np.uint64))
         self.segments = segments
 
+    def release(self) -> None:
+        """Let go of the segments: each file closes when nobody reads from it any more."""
+        self.set_segments(())
+        self.recent.clear()
+
     def segment_of(self, seq: int) -> Segment:
         """The segment that holds an event."""
         segments, bases, _ = self.by_base

@@ -77,13 +77,16 @@ def _check_place(core: Core, *, create: bool, allow_network: bool) -> None:
     with reading(path):
         kind = fs.kind(path)
         mount_type = fs.mount_type(path)
-    if kind is not None and kind is not FileKind.FOLDER:
-        raise NotALog(
-            f"path: expected a folder, got a {kind} ({path}); nothing was changed; name the folder "
-            "of the log, or another path",
-            reason=LogReason.NOT_A_FOLDER,
-            path=path,
-        )
+        above = next((one for one in path.parents if fs.kind(one) is not None), path)
+        kind_above = FileKind.FOLDER if kind is not None else fs.kind(above)
+    for found, where in ((kind, path), (kind_above, above)):
+        if found is not None and found is not FileKind.FOLDER:
+            raise NotALog(
+                f"path: expected a folder, got a {found} ({where}); nothing was changed; name the "
+                "folder of the log, or another path",
+                reason=LogReason.NOT_A_FOLDER,
+                path=path,
+            )
     if kind is None and not create:
         raise _not_found(core)
     if is_network(mount_type) and not allow_network:

@@ -129,10 +129,7 @@ class Tail:
             LogCorrupt: Damage, a missing segment, or acknowledged events that are gone.
         """
         core = self._core
-        listing = list_store(core.fs, core.path)
-        if not listing.segments:
-            raise self._lost(max(tip.synced_seq, core.head_seq))
-        loaded = self._adopt(listing, tip)
+        loaded = self._adopt(list_store(core.fs, core.path), tip)
         stop = loaded.stop
         if stop.judgement.verdict is not Verdict.CLEAN:
             if may_cut:
@@ -311,6 +308,8 @@ class Tail:
     def _adopt(self, listing: Listing, tip: Tip) -> Loaded:
         """Read all segments and use them from now on."""
         core = self._core
+        if not listing.segments:
+            raise self._lost(max(tip.synced_seq, core.head_seq))
         loaded = Loader(core, synced_seq=tip.synced_seq).load(listing)
         if loaded.head_seq < core.head_seq:
             raise self._went_back(loaded.head_seq)

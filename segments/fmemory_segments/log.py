@@ -470,7 +470,7 @@ class Log:
             if not is_forked:
                 self._watcher.close()
             self._files.close()
-            core.segments = core.segments and ()
+            core.release()
 
     def __enter__(self) -> Self:
         return self
