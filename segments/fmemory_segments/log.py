@@ -539,9 +539,11 @@ class Log:
         finished = finish_batch(
             core, segment, prepared, time_ns=recorded_at_ns, synced_to=synced_to
         )
-        write_batch(core, segment, finished)
         first_seq = core.head_seq + 1
+        # A reader of this process must not find the frames before they are in the index: it would
+        # take them in, and they would be there twice.
         with core.tail_lock:
+            write_batch(core, segment, finished)
             apply_frames(segment, finished.frames, core.streams, core.recent)
             core.time_ns = segment.time_ns
             core.head_seq = first_seq + prepared.event_count - 1
