@@ -298,7 +298,7 @@ def test_a_side_chain_without_agent_id_is_a_session_of_its_own(tmp_path: Path) -
 
 def test_todo_lists_are_progress_and_only_when_they_change(tmp_path: Path) -> None:
     todos = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}]
-    user = {"type": "user", "sessionId": "s", "todos": todos}
+    user: dict[str, object] = {"type": "user", "sessionId": "s", "todos": todos}
     user["message"] = {"role": "user", "content": "go"}
     file = tmp_path / "run.jsonl"
     file.write_text(f"{json.dumps(user)}\n{json.dumps(user)}\n")

@@ -7,6 +7,7 @@ without it. Stored text is never taken for markup, nor its control characters fo
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -62,7 +63,15 @@ def print_line(*parts: Part, indent: int = 0) -> None:
         content, style = (part, "") if isinstance(part, str) else part
         text.append(one_line_keeping_spaces(content), style)
     console = _console()
-    console.print(text, no_wrap=True, overflow="ellipsis", crop=True)
+    if text.cell_len > console.width:
+        text.truncate(console.width - 1)
+        text.append(_ellipsis())
+    console.print(text, no_wrap=True, overflow="ignore", crop=True)
+
+
+def print_whole(text: str, *, indent: int = 0) -> None:
+    """One line that is never cut nor broken, however wide: something to copy."""
+    sys.stdout.write(" " * indent + one_line_keeping_spaces(text) + "\n")
 
 
 def print_text(
@@ -153,8 +162,7 @@ def fit(text: str, cells: int) -> str:
     text = one_line(text)
     if cell_len(text) <= cells:
         return set_cell_size(text, cells)
-    ellipsis = "…" if _can_print("…") else "~"
-    return set_cell_size(text, cells - 1) + ellipsis if cells > 0 else ""
+    return set_cell_size(text, cells - 1) + _ellipsis() if cells > 0 else ""
 
 
 def fit_ends(text: str, cells: int) -> str:
@@ -246,13 +254,30 @@ def _console() -> Console:
     """The console of what stdout is now, which tests replace."""
     global _current
     if _current is None or _current[0] is not sys.stdout:
-        from rich.console import Console
-
-        _current = (sys.stdout, Console(highlight=False, markup=False, emoji=False))
+        _current = (sys.stdout, _make_console())
     return _current[1]
 
 
+def _make_console() -> Console:
+    from rich.console import Console
+
+    class PipeConsole(Console):
+        """rich ends the process with code 1 where the reader has gone: here it is told upwards."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    plain = bool(os.environ.get("NO_COLOR"))
+    return PipeConsole(
+        highlight=False, markup=False, emoji=False, color_system=None if plain else "auto"
+    )
+
+
 _current: tuple[TextIO, Console] | None = None
+
+
+def _ellipsis() -> str:
+    return "…" if _can_print("…") else "~"
 
 
 def _can_print(text: str) -> bool:

@@ -34,6 +34,8 @@ _STYLES = {"stream": "", "type": KIND, "who": WHO, "run": WHO}
 _IDS = frozenset({"stream", "run"})
 # Room is taken from these columns, in this order, down to these widths, until `what` has enough.
 _NARROWEST = (("stream", 10), ("run", 6), ("who", 6), ("type", 12))
+# Widths for events that are yet to come.
+_TYPICAL = {"stream": 12, "type": 20, "who": 6, "run": 6}
 _WIDEST = {"stream": 28, "type": 22, "who": 18, "run": 14}
 
 
@@ -78,17 +80,19 @@ class EventColumns:
         if any(event.occurred_at is not None for event in sample):
             self._shared.append("times of imported events are those when they happened")
         for name in _HEADERS:
-            if name == "run" and all(_is_run_of_session(event) for event in sample):
-                continue
             values = {_value(event, name) for event in sample}
-            if values == {""}:
+            if complete and values == {""}:
+                continue
+            if complete and name == "run" and all(_is_run_of_session(event) for event in sample):
                 continue
             if complete and len(values) == 1 and len(sample) > 1 and name != "type":
                 self._shared.append(_shared_words(sample[0], name))
                 continue
-            widest = max((cells_of(value) for value in values), default=0)
-            self._cells[name] = min(max(widest, len(name)), _WIDEST[name])
-        self._make_room()
+            least = len(name) if complete else _TYPICAL[name]
+            self._cells[name] = min(max(map(cells_of, values), default=least), _WIDEST[name])
+            self._cells[name] = max(self._cells[name], least)
+        self._streams_whole = True
+        self._make_room(sample)
 
     def print_header(self) -> None:
         """The names of the columns, after what all events share."""
@@ -119,12 +123,11 @@ class EventColumns:
     def _time_cells(self) -> int:
         return 9 if self._utc else 8
 
-    @property
-    def _streams_whole(self) -> bool:
-        return self._cells.get("stream", 0) >= self._stream_cells
-
-    def _make_room(self) -> None:
-        self._stream_cells = self._cells.get("stream", 0)
+    def _make_room(self, sample: Sequence[Event]) -> None:
+        if self._what_cells() < WHAT_CELLS_MIN and "stream" in self._cells:
+            self._streams_whole = False
+            short = max((cells_of(short_stream(event.stream)) for event in sample), default=0)
+            self._cells["stream"] = min(max(short, len("stream")), self._cells["stream"])
         for name, narrowest in _NARROWEST:
             missing = WHAT_CELLS_MIN - self._what_cells()
             if missing > 0 and self._cells.get(name, 0) > narrowest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from fmemory_tools._failure import Failure
@@ -45,12 +46,11 @@ def parse_time(text: str, option: str, *, also: str = "", now: datetime | None =
         unit = ago[2].lower()
         seconds = _SECONDS.get(_UNITS.get(unit, unit))
         if seconds is not None:
-            return (now or datetime.now(UTC)) - timedelta(seconds=float(ago[1]) * seconds)
+            with suppress(OverflowError):
+                return (now or datetime.now(UTC)) - timedelta(seconds=float(ago[1]) * seconds)
     if "T" in text:
-        try:
+        with suppress(ValueError, OverflowError):
             return datetime.fromisoformat(text.strip()).astimezone(UTC)
-        except (ValueError, OverflowError):
-            pass
     raise Failure(f"{option}: expected {also}a time like {_FORMS}, got {text!r}")
 
 
@@ -63,19 +63,3 @@ def show_time(time: datetime, *, utc: bool) -> str:
     if utc:
         return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
     return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
-
-
-def show_span(seconds: float) -> str:
-    """A length of time in the unit that suits it.
-
-    >>> [show_span(seconds) for seconds in (0.4, 75, 8000, 200_000)]
-    ['0.4 s', '1 m 15 s', '2 h 13 m', '2 d 7 h']
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    whole = int(seconds)
-    for large, small, size in (("m", "s", 60), ("h", "m", 3600), ("d", "h", 86_400)):
-        part = {"s": 1, "m": 60, "h": 3600}[small]
-        if whole < size * {"m": 60, "h": 24, "d": 10**6}[large]:
-            return f"{whole // size} {large} {whole % size // part} {small}"
-    raise AssertionError("days have no upper bound")

@@ -34,7 +34,7 @@ def demo(
     import signal
 
     from fmemory_tools import _demo_runs as runs
-    from fmemory_tools._console import print_line
+    from fmemory_tools._console import print_text
     from fmemory_tools._failure import Failure
     from fmemory_tools._store import STORE_FOLDER
 
@@ -42,7 +42,7 @@ def demo(
         raise Failure(f"{path} is there already: give another path, or remove it first")
     store, work = path / STORE_FOLDER, path / "work"
     work.mkdir(parents=True)
-    print_line(f"Two runs of an agent on one small program, in {path}/")
+    print_text(f"Two runs of an agent on one small program, in {path}/")
 
     process, code = runs.spawn(runs.RUN_1, store, work)
     if code != 0:
@@ -147,6 +147,8 @@ def _change_one_byte(store: Path, text: bytes) -> None:
 def _tell_commands(path: Path, first: int, last: int, flip: Event) -> None:
     from shlex import quote
 
+    from fmemory_tools._console import print_whole
+
     _say("try", "the same by yourself:")
     folder = quote(str(path))
     for command in (
@@ -155,7 +157,7 @@ def _tell_commands(path: Path, first: int, last: int, flip: Event) -> None:
         f"show {flip.seq} -s {folder}",
         f"verify -s {quote(str(path / DAMAGED))}",
     ):
-        _say("", f"  fmemory {command}")
+        print_whole(f"fmemory {command}", indent=LABEL_CELLS + 2)
 
 
 def _say(label: str, *parts: Part) -> None:

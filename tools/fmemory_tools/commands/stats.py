@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 EPILOG = examples(
     "fmemory stats",
-    "fmemory stats --json | jq -r .head > head.txt   keep it elsewhere, and later:",
-    "fmemory verify --head $(cat head.txt)",
+    "fmemory stats --json | jq -r .head > head.txt    keep it elsewhere",
+    "fmemory verify --head $(cat head.txt)            and look later",
 )
 STREAMS_SHOWN = 10
 

@@ -1,0 +1,220 @@
+"""What a person sees: real processes, on a real (pseudo) terminal, with its width and signals."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import fmemory
+from fmemory import NewEvent
+
+COMMAND = [sys.executable, "-c", "from fmemory_tools.cli import main; main()"]
+HELP_CPU_S_MAX = 0.4
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Ours, with the source roots for a process that is not started by pytest."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": paths, "TERM": "xterm-256color", **changes}
+
+
+def on_terminal(arguments: list[str], columns: int, env: Mapping[str, str]) -> str:
+    """What the command writes to a terminal of this width."""
+    ours, theirs = pty.openpty()
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    without = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=without
+    ):
+        os.close(theirs)
+        written = b"".join(chunks(ours))
+    os.close(ours)
+    return written.decode("utf-8").replace("\r\n", "\n")
+
+
+def chunks(descriptor: int) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = os.read(descriptor, 65536)
+        except OSError:  # Linux says EIO where the other side has closed.
+            return
+        if not chunk:
+            return
+        yield chunk
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("columns", [50, 80, 132])
+def test_lines_fit_the_terminal(columns: int, store: Path) -> None:
+    for arguments in (["log"], ["state"], ["sessions"], ["stats"], ["show", "1"]):
+        shown = ESCAPE.sub("", on_terminal([*arguments, "-s", str(store)], columns, environment()))
+
+        assert max(map(len, shown.splitlines())) <= columns, shown
+
+
+def test_a_terminal_gets_colours_unless_told_not_to(store: Path) -> None:
+    arguments = ["log", "-s", str(store)]
+
+    assert "\x1b[" in on_terminal(arguments, 80, environment())
+    assert "\x1b" not in on_terminal(arguments, 80, environment(NO_COLOR="1"))
+
+
+def test_escape_sequences_in_stored_text_are_shown_not_obeyed(tmp_path: Path) -> None:
+    with fmemory.open(tmp_path / "s", durability="os") as memory:
+        memory.append(("a",), [NewEvent("a.b", "\x1b[2J\x9b31m\u202eevil\r\n\x07end")])
+
+    for arguments in (["log"], ["show", "1"]):
+        shown = on_terminal([*arguments, "-s", str(tmp_path / "s")], 80, environment(NO_COLOR="1"))
+        assert not set(shown) & set("\x1b\x9b\u202e\x07\r")
+        assert "evil" in shown
+
+
+def test_wide_characters_do_not_push_lines_over_the_edge(tmp_path: Path) -> None:
+    from rich.cells import cell_len
+
+    with fmemory.open(tmp_path / "s", durability="os") as memory:
+        memory.append(("日本語のストリーム" * 5,), [NewEvent("a.b", "漢字かな混じり文" * 20)])
+
+    shown = on_terminal(["log", "-s", str(tmp_path / "s")], 80, environment(NO_COLOR="1"))
+
+    assert max(map(cell_len, shown.splitlines())) <= 80
+
+
+def test_an_output_without_check_marks_gets_ascii(store: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "state", "--at", "7", "-s", str(store)],
+        capture_output=True,
+        env=environment(PYTHONIOENCODING="ascii"),
+        check=True,
+    )
+
+    assert b"[x] form" in done.stdout and b"[ ] token" in done.stdout
+    assert done.stdout.isascii()
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    with fmemory.open(tmp_path / "s", durability="os") as memory, memory.batch() as batch:
+        for number in range(3000):
+            batch.append(("jobs",), [NewEvent("job.done", {"number": number})])
+
+    for form in ([], ["--json"]):
+        with running("log", "--all", *form, "-s", str(tmp_path / "s")) as process:
+            assert process.stdout is not None and process.stderr is not None
+            process.stdout.readline()
+            process.stdout.close()
+            assert process.wait(timeout=60) == 141
+            assert process.stderr.read() == ""
+
+
+def test_tail_shows_what_another_process_writes_until_ctrl_c(store: Path) -> None:
+    with running("tail", "--from", "11", "--json", "-s", str(store)) as process:
+        assert process.stdout is not None
+        assert '"seq":11' in process.stdout.readline()
+        with fmemory.open(store) as memory:
+            memory.append(("jobs",), [NewEvent("job.done", {"number": 1})])
+
+        assert '"seq":12' in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert errors == ""
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*COMMAND, "--help"], capture_output=True, env=environment(), check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+
+    # Processor time: on a busy machine the clock says nothing about the command.
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert used < HELP_CPU_S_MAX
+
+
+def test_help_imports_neither_numpy_nor_rich() -> None:
+    program = (
+        "import sys\n"
+        "from fmemory_tools.cli import app\n"
+        "try:\n    app(['log', '--help'])\n"
+        "except SystemExit:\n    pass\n"
+        "heavy = ('numpy', 'rich', 'fmemory', 'watchfiles')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_progress_bar_appears_only_where_a_person_watches(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from fmemory_tools import _console
+
+    monkeypatch.setattr(_console, "PROGRESS_AFTER_S", 0.0)
+    with _console.progress("counting", 10) as advance:
+        advance(10)
+
+    assert capfd.readouterr().err == ""
+
+
+def test_a_progress_bar_is_on_the_error_stream() -> None:
+    program = (
+        "import time\n"
+        "from fmemory_tools import _console\n"
+        "_console.PROGRESS_AFTER_S = 0.0\n"
+        "with _console.progress('counting sheep', 10) as advance:\n"
+        "    deadline = time.monotonic() + 0.4\n"
+        "    while time.monotonic() < deadline:\n"
+        "        time.sleep(0.05)\n"
+        "        advance(1)\n"
+    )
+    ours, theirs = pty.openpty()
+    started = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=theirs, env=environment()
+    ) as process:
+        os.close(theirs)
+        shown = b"".join(chunks(ours))
+        assert process.stdout is not None and process.stdout.read() == b""
+    os.close(ours)
+
+    assert b"counting sheep" in shown
+    assert time.monotonic() > started
