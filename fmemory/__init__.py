@@ -12,11 +12,13 @@ shows any moment of its past.
 [('records_put', 'coder', 'first finding')]
 """
 
+from fmemory import messages
+from fmemory._audit import Audit, audit
 from fmemory._engine.backend import JournalBackend, JournalView
 from fmemory._receipt import Receipt
-from fmemory.audit import Audit, audit
 from fmemory.backend import LogBackend, LogView, MemoryBackend, MemoryView
 from fmemory.config import MemoryBackendConfig, aopen, create_memory_backend, open  # noqa: A004
+from fmemory.conversation import MemoryConversationStore
 from fmemory.errors import (
     ClosedStore,
     Conflict,
@@ -141,6 +143,7 @@ __all__ = [
     "MemoryBackend",
     "MemoryBackendConfig",
     "MemoryBackendError",
+    "MemoryConversationStore",
     "MemoryErrorKind",
     "MemoryFileError",
     "MemoryRecord",
@@ -188,5 +191,6 @@ __all__ = [
     "aopen",
     "audit",
     "create_memory_backend",
+    "messages",
     "open",
 ]

@@ -12,8 +12,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from fmemory._audit import Audit, audit
 from fmemory._receipt import Receipt
-from fmemory.audit import Audit, audit
 from fmemory.errors import MemoryBackendError
 from fmemory.session_models import (
     BootstrapState,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from fmemory._audit import Audit
 from fmemory._engine.record_operations import encode_value
 from fmemory._engine.session_operations import WriteOptions
 from fmemory._engine.stored import to_ns
@@ -13,7 +14,6 @@ from fmemory._engine.work import Emission
 from fmemory._json_values import check_text, type_name
 from fmemory._model import Model, check_int
 from fmemory._receipt import EventId, Revision
-from fmemory.audit import Audit
 from fmemory.errors import ContractError, Reason
 from fmemory.log_models import APPEND_EVENTS_MAX, NewEvent, check_stream
 from fmemory.session_models import ProgressEntry, RunCheckpoint

@@ -19,6 +19,7 @@ from datetime import datetime
 from itertools import islice
 from typing import ParamSpec, Self, TypeVar
 
+from fmemory._audit import Audit, current_audit, default_actor
 from fmemory._engine import record_operations, session_operations
 from fmemory._engine.arguments import (
     check_checkpoint,
@@ -41,7 +42,6 @@ from fmemory._engine.work import Operation, Work
 from fmemory._json_values import check_text
 from fmemory._model import check_int
 from fmemory._receipt import Receipt
-from fmemory.audit import Audit, current_audit, default_actor
 from fmemory.backend import LogBackend, LogView
 from fmemory.errors import ContractError, NotFound, Reason
 from fmemory.journal import Durability, Journal

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from fmemory._audit import Audit
 from fmemory._engine import stored
 from fmemory._engine.projection import Projection
 from fmemory._engine.session_fold import SessionFold
 from fmemory._engine.types import EventType, session_stream
 from fmemory._engine.work import Emission, Operation, Work, reused_id
-from fmemory.audit import Audit
 from fmemory.errors import Conflict, ContractError, NotFound, Reason
 from fmemory.log_models import Receipt
 from fmemory.session_models import (

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from fmemory._audit import Audit
 from fmemory._engine.projection import Projection
 from fmemory._engine.session_fold import MetaFold, SessionFold
 from fmemory._engine.stored import to_ns
 from fmemory._engine.types import EventType
-from fmemory.audit import Audit
 from fmemory.errors import Conflict, Reason
 from fmemory.journal import Draft, Txn
 from fmemory.log_models import Receipt

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fmemory.audit import audit
+from fmemory._audit import audit
 from fmemory.backend import LogBackend
 from fmemory.errors import ContractError
 from fmemory.testing._capabilities import Capability, needs

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import fmemory
-from fmemory.audit import ACTOR_VARIABLE, Audit, audit, current_audit, default_actor
+from fmemory._audit import ACTOR_VARIABLE, Audit, audit, current_audit, default_actor
 from fmemory.errors import ContractError
 
 

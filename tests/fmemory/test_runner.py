@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import pytest
 
+from fmemory._audit import audit, current_audit
 from fmemory._runner import ITERATOR_PAGE_ITEMS, Runner
-from fmemory.audit import audit, current_audit
 from fmemory.errors import ClosedStore
 from fmemory.record_models import CountRequest, GetRequest, MemoryRecord, Note, ScanRequest
 from fmemory.testing._model_backend import ModelBackend

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fmemory
-from fmemory.audit import Audit, audit, current_audit
+from fmemory._audit import Audit, audit, current_audit
 from fmemory.backend import MemoryBackend
 from fmemory.errors import ContractError, StoreBusy
 from fmemory.log_models import NewEvent
