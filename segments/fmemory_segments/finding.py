@@ -15,7 +15,7 @@ class Finding:
     Attributes:
         reason: What kind of thing, from a closed set.
         message: A sentence: what was checked, expected, got, where; what to do.
-        damage: Whether stored events are wrong or missing; False for what a person should only know.
+        damage: Whether stored events are wrong or missing; False = a person should know.
         file: Name of the file in the store's folder; None where no file is to blame.
         offset: Byte position in that file.
         first_seq: First event concerned.

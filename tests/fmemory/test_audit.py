@@ -102,7 +102,7 @@ def test_importing_looks_nothing_up() -> None:
     code = (
         "import getpass, socket, sys\n"
         "getpass.getuser = socket.gethostname = lambda: sys.exit('looked up')\n"
-        "import fmemory.audit\n"
+        "import fmemory._audit\n"
     )
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)})
     assert done.returncode == 0

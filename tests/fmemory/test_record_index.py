@@ -107,7 +107,7 @@ def test_a_cursor_goes_on_after_what_was_written_between_pages(
 
 def test_many_rows_in_random_order_stay_exact_over_merges_and_rebuilds() -> None:
     seed = 7
-    print(f"seed {seed}")  # noqa: T201  seeds are shown
+    print(f"seed {seed}")
     random = np.random.default_rng(seed)
     index, model = RecordIndex(), Model()
     for _ in range(60):

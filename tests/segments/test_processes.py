@@ -61,7 +61,7 @@ def write_for_ever(path: Path, name: int, result: Connection) -> None:
 
 
 def test_killed_writers_lose_nothing_acknowledged_and_tear_no_batch(tmp_path: Path) -> None:
-    print(f"FMEMORY_TEST_SEED={SEED}")  # noqa: T201 - shown when the test fails
+    print(f"FMEMORY_TEST_SEED={SEED}")
     choose = random.Random(SEED)
     acknowledged = 0
     for number in range(KILLS):

@@ -2,5 +2,5 @@
 
 from hypothesis import settings
 
-settings.register_profile("segments", deadline=None)
-settings.load_profile("segments")
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
