@@ -1,4 +1,4 @@
-"""Events as every journal stores them: an envelope that outlives erasure, and a payload that need not.
+"""Events as every journal stores them: an envelope that outlives erasure, a payload that may not.
 
 These types are shared by all journals, so that an event copied from one to another keeps its digest
 and the log its chain value. The layer gives no meaning to types, keys or payloads; docs/format.md
@@ -79,8 +79,8 @@ class Rows:
     Attributes:
         timestamps: float64, shape (n,).
         notes: Note bodies back to back; the layer never decodes them.
-        note_offsets: uint32, shape (n + 1,): body i is `notes[note_offsets[i]:note_offsets[i + 1]]`.
-        vectors: little-endian float32 or float64, shape (n, dim), C-contiguous; float64 if dim is 0.
+        note_offsets: uint32, shape (n + 1,): where each body starts in `notes`, and the end.
+        vectors: little-endian float32 or float64, shape (n, dim), C-contiguous.
         embedding_ids: One a row, None where unknown.
         nonces: 16 bytes a row; empty in a draft: the journal draws them.
         erased: bool, shape (n,), True where the row's note and vector were erased; None = no row.
@@ -165,7 +165,7 @@ class RowPage:
     """Rows in the order they were asked for, in memory of their own.
 
     Attributes:
-        notes: One msgpack array of 3n items: id, text and metadata of each row; empty if not wanted.
+        notes: One msgpack array of 3n items: id, text, metadata of each row; empty if not wanted.
         blocks: Consecutive rows of equal dtype and dim, each an array of shape (k, dim) that the
             caller may change; empty if vectors were not wanted.
         embedding_ids: One a row, None where unknown.
