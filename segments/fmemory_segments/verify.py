@@ -1,10 +1,8 @@
 """Checking a store to the last byte, whether it opens or not; nothing is changed.
 
-Opening trusts SEALs and checks what it needs. Here every frame of every segment is walked, every
-CRC, seq, time, revision and place checked, every digest computed, and the chain compared with what
-segment headers, SEALs and a head pinned elsewhere say. Behind damage the walk goes on at the next
-frame that can be recognised, so that one finding does not hide another. docs/format.md owns the
-rules.
+Opening trusts SEALs and checks what it needs. Here every frame of every segment is looked at, every
+CRC, seq, time and revision checked, every digest computed, and the chain compared with what segment
+headers, SEALs and a head pinned elsewhere say. docs/format.md owns the rules.
 """
 
 from __future__ import annotations
@@ -16,15 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from crc32c import crc32c
-
-from fmemory_segments._batch import (
-    BatchMeta,
-    decode_meta,
-    decode_payload,
-    payload_extent,
-)
 from fmemory_segments._catalog import (
     LOCK_NAME,
     TIP_NAME,
@@ -36,38 +25,20 @@ from fmemory_segments._catalog import (
 )
 from fmemory_segments._chain import next_chain
 from fmemory_segments._core import Core, Options, Segment
-from fmemory_segments._event_meta import DTYPES, EventMeta, RowsPlace
-from fmemory_segments._frame import (
-    FRAME_HEADER_BYTES,
-    FrameDamage,
-    FrameHeader,
-    FrameKind,
-    data_ok,
-    frame_bytes,
-    meta_ok,
-    unpack_header,
-)
+from fmemory_segments._frame import FRAME_HEADER_BYTES, frame_bytes, pad8
 from fmemory_segments._frames import read_seal
-from fmemory_segments._header import SEGMENT_HEADER_BYTES
+from fmemory_segments._inspect import Damage, GoodFrame, Inspector, SealFound
 from fmemory_segments._lock import FileLock
 from fmemory_segments._seal import Seal, SealBuilder
-from fmemory_segments._tip import SLOT_BYTES, TIP_BYTES, Tip, damaged_slots, parse_tip
-from fmemory_segments._walk import later_headers, read_exactly
-from fmemory_segments.errors import LogCorrupt, LogError, LogReason, StoreBusy, UnsupportedFormat
-from fmemory_segments.event import NONCE_BYTES, ZERO_CHAIN, Head, StoredEvent, Stream
+from fmemory_segments._tip import TIP_BYTES, Tip, damaged_slots, parse_tip
+from fmemory_segments._walk import read_exactly
+from fmemory_segments.errors import LogError, LogReason, StoreBusy, UnsupportedFormat
+from fmemory_segments.event import ZERO_CHAIN, Head, Stream
 from fmemory_segments.filesystem import FileKind, FileSystem
 from fmemory_segments.finding import Finding
-from fmemory_segments.recovery import (
-    Expected,
-    Judgement,
-    Verdict,
-    judge_candidate,
-    judge_end,
-    judge_header,
-)
+from fmemory_segments.recovery import Expected, Verdict, judge_end
 
 QUIET_TIMEOUT_S: Final = 5.0
-SCAN_BYTES: Final = 1 << 20
 
 
 def verify_store(fs: FileSystem, path: Path, pinned: Head | None = None) -> list[Finding]:
@@ -91,7 +62,7 @@ def verify_store(fs: FileSystem, path: Path, pinned: Head | None = None) -> list
 
 @dataclass(slots=True)
 class _Place:
-    """Where the walk through the store is.
+    """Where the check is.
 
     Attributes:
         seq: Seq expected next.
@@ -122,7 +93,7 @@ class _Verifier:
         self._findings: list[Finding] = []
         self._place = _Place()
         self._revisions: dict[Stream, int] = {}
-        self._pinned_seen: bytes | None = ZERO_CHAIN if pinned and pinned.seq == 0 else None
+        self._seen_at_pin = ZERO_CHAIN if pinned is not None and pinned.seq == 0 else None
         self._store_id: bytes | None = None
         self._tip = Tip()
 
@@ -163,8 +134,8 @@ class _Verifier:
         for offset in damaged_slots(data):
             self._add(
                 LogReason.WITNESS,
-                f"TIP: expected a whole slot at byte {offset}, got others; the other slot holds; "
-                f"the next append writes it anew ({SLOT_BYTES} bytes)",
+                "TIP: expected a whole slot, got other bytes; the other slot holds, and the next "
+                "append writes this one anew",
                 file=TIP_NAME,
                 offset=offset,
                 damage=False,
@@ -172,7 +143,7 @@ class _Verifier:
         if self._tip.suspect_from:
             self._add(
                 LogReason.UNSYNCED_TAIL,
-                f"sync: expected all to be on disk, got a failed sync; events from seq "
+                "sync: expected all events to be on disk, got a failed sync; those from "
                 f"{self._tip.suspect_from} on are in doubt until the next append writes them anew",
                 file=TIP_NAME,
                 first_seq=self._tip.suspect_from,
@@ -183,16 +154,17 @@ class _Verifier:
         for name in listing.foreign:
             self._add(
                 LogReason.FOREIGN_FILE,
-                f"folder: expected files of the log, got {name}; it was left alone",
+                "folder: expected files of the log, got another; it was left alone",
                 file=name,
                 damage=False,
             )
         if not listing.segments:
+            synced_seq = self._tip.synced_seq
             self._add(
-                LogReason.MISSING_SEGMENT if self._tip.synced_seq else LogReason.MISSING,
+                LogReason.MISSING_SEGMENT if synced_seq else LogReason.MISSING,
                 f"store: expected segments, got none ({self._path})",
-                first_seq=1 if self._tip.synced_seq else None,
-                last_seq=self._tip.synced_seq or None,
+                first_seq=1 if synced_seq else None,
+                last_seq=synced_seq or None,
             )
 
     def _check_end(self, listing: Listing) -> None:
@@ -210,153 +182,192 @@ class _Verifier:
         pinned = self._pinned
         if pinned is None:
             return
+        seen = self._seen_at_pin
         if pinned.seq > head_seq:
             self._findings.append(Finding.behind_pinned(pinned, head_seq))
-        elif self._pinned_seen is not None and self._pinned_seen != pinned.chain:
-            self._findings.append(
-                Finding.chain_differs(pinned, Head(pinned.seq, self._pinned_seen))
-            )
-        elif self._pinned_seen is None:
+        elif seen is None:
             self._add(
                 LogReason.PINNED_HEAD,
-                f"pinned head: expected to compute the chain up to seq {pinned.seq}, got damage "
-                "before it",
+                f"pinned head: expected to follow the chain to seq {pinned.seq}, got damage before",
                 last_seq=pinned.seq,
             )
+        elif seen != pinned.chain:
+            self._findings.append(Finding.chain_differs(pinned, Head(pinned.seq, seen)))
 
     # A segment
 
     def _check_file(self, name: SegmentName, successor: SegmentName | None) -> None:
+        next_base = None if successor is None else successor.base_seq
         try:
             file, header = open_segment(
                 self._fs, self._path, name, write=False, store_id=self._store_id
             )
-        except (LogCorrupt, UnsupportedFormat) as error:
-            self._add(error.reason, str(error), file=str(name), offset=0, first_seq=name.base_seq)
-            self._lose_track(successor.base_seq if successor else None)
-            return
         except LogError as error:
-            self._add(error.reason, str(error), file=str(name), first_seq=name.base_seq)
-            self._lose_track(successor.base_seq if successor else None)
+            last = None if next_base is None else next_base - 1
+            self._add(
+                error.reason,
+                str(error),
+                file=str(name),
+                offset=0,
+                first_seq=name.base_seq,
+                last_seq=last,
+            )
+            self._lose_track(next_base)
             return
         self._store_id = header.store_id
         segment = Segment.begin(self._path / str(name), header, file, self._place.time_ns)
         self._check_start(segment)
         try:
-            self._check_segment(segment, successor)
+            self._check_frames(segment, successor)
         except OSError as error:
             self._add(
                 LogReason.READ_FAILED,
-                f"read: expected bytes, got {error}; nothing is known of events from seq "
-                f"{self._place.seq} on in this file",
+                f"read: expected bytes, got {error}; nothing is known of the events that follow in "
+                "this file",
                 file=str(name),
                 first_seq=self._place.seq,
             )
-            self._lose_track(successor.base_seq if successor else None)
+            self._lose_track(next_base)
 
     def _check_start(self, segment: Segment) -> None:
-        """The header against what came before."""
-        place, base_seq = self._place, segment.base_seq
+        """A segment's header against what came before."""
+        place, base_seq, file = self._place, segment.base_seq, segment.path.name
         if base_seq != place.seq:
             self._add(
                 LogReason.MISSING_SEGMENT,
                 f"segments: expected one with base seq {place.seq}, got {base_seq}; events between "
-                "are missing or there twice; put the missing file back",
-                file=segment.path.name,
+                "are missing, or there twice; put the missing file back",
+                file=file,
                 offset=0,
                 first_seq=min(place.seq, base_seq),
                 last_seq=max(place.seq, base_seq) - 1,
             )
             self._lose_track(base_seq)
-        if place.chain is None:
-            place.chain = segment.header.prev_chain
-        elif place.chain != segment.header.prev_chain:
+        prev_chain = segment.header.prev_chain
+        if place.chain is not None and place.chain != prev_chain:
             self._add(
                 LogReason.CHAIN,
                 f"chain: expected {place.chain.hex()} before seq {base_seq}, got "
-                f"{segment.header.prev_chain.hex()} in the header; an event before was edited, "
-                "removed or reordered",
-                file=segment.path.name,
+                f"{prev_chain.hex()}; an event before was edited, removed or reordered",
+                file=file,
                 offset=0,
                 last_seq=base_seq - 1,
             )
-            place.chain = segment.header.prev_chain
+        place.chain = prev_chain
 
-    def _check_segment(self, segment: Segment, successor: SegmentName | None) -> None:
-        """All frames of a segment, its SEAL or its end."""
-        upto = self._moved_from(successor)
-        walk = _Walk(self, segment)
+    def _check_frames(self, segment: Segment, successor: SegmentName | None) -> None:
+        """All frames of a segment, and its SEAL or its end."""
+        upto = self._taken_from(successor)
         builder = SealBuilder(segment.base_seq)
-        size = self._fs.size(segment.file.fd)
-        while walk.offset < size and (upto is None or self._place.seq < upto):
-            found = walk.next_frame(size)
-            if found is None:
-                break
-            header, batch, events, is_whole = found
-            if header.kind == FrameKind.SEAL:
-                self._check_seal(segment, walk, builder, header, size)
+        sees_all = True
+        for found in self._inspect(segment, upto, is_last=successor is None):
+            if isinstance(found, SealFound):
+                self._check_seal(segment, found, builder if sees_all else None)
                 return
-            assert batch is not None
-            try:
-                builder.add(walk.offset, batch)
-            except AssertionError:
-                is_whole = False
-            self._take(segment, walk.offset, events, header, is_whole=is_whole)
-            walk.advance(header)
-        if successor is not None and upto is None and not walk.is_lost:
+            if isinstance(found, Damage):
+                sees_all = sees_all and not (found.lost or found.torn)
+                self._tell(segment, found)
+                continue
+            if found.batch.header.first_seq != self._place.seq:
+                sees_all = False
+                self._lose_track(found.batch.header.first_seq)
+            if sees_all:
+                builder.add(found.offset, found.batch)
+            self._take(segment, found)
+        if upto is not None and self._place.seq < upto:
+            self._lose_track(upto)
+        if successor is not None and upto is None:
             self._add(
                 LogReason.SEAL,
-                f"seal: expected one at byte {walk.offset}, got none, although a segment follows",
+                "seal: expected one, as a segment follows, got none",
                 file=segment.path.name,
-                offset=walk.offset,
-                first_seq=self._place.seq,
+                first_seq=segment.base_seq,
+                last_seq=successor.base_seq - 1,
             )
-        elif walk.in_batch:
-            self._check_tail(segment, walk, size, Judgement(Verdict.CANDIDATE, LogReason.TORN_TAIL))
 
-    def _moved_from(self, successor: SegmentName | None) -> int | None:
+    def _inspect(
+        self, segment: Segment, upto: int | None, *, is_last: bool
+    ) -> Iterator[GoodFrame | Damage | SealFound]:
+        """What is in a segment; the end of the last one is looked at while nobody writes."""
+        fd = segment.file.fd
+        inspector = Inspector(
+            self._fs,
+            fd,
+            salt=segment.header.salt,
+            size=self._fs.size(fd),
+            synced_seq=self._tip.synced_seq,
+            offset=segment.end,
+            expected=Expected(self._place.seq, 0, self._place.time_ns, self._place.seq),
+        )
+        for found in inspector.inspect(upto):
+            if isinstance(found, Damage) and is_last:
+                break
+            yield found
+        else:
+            return
+        with self._quiet() as is_quiet:
+            if not is_quiet:
+                self._add(
+                    LogReason.LOCK_TIMEOUT,
+                    f"tail: expected nobody to write for {QUIET_TIMEOUT_S:g} s, got a writer; "
+                    "events that follow were not checked",
+                    file=segment.path.name,
+                    offset=inspector.offset,
+                    first_seq=inspector.expected.seq,
+                    damage=False,
+                )
+                return
+            again = Inspector(
+                self._fs,
+                fd,
+                salt=segment.header.salt,
+                size=self._fs.size(fd),
+                synced_seq=self._tip.synced_seq,
+                offset=inspector.offset,
+                expected=inspector.expected,
+            )
+            yield from again.inspect(upto)
+
+    def _taken_from(self, successor: SegmentName | None) -> int | None:
         """Base seq of the successor if it took over the tail of the segment before it."""
         if successor is None:
             return None
         try:
             _, header = open_segment(self._fs, self._path, successor, write=False, store_id=None)
         except LogError:
-            return None  # Its own check names what is wrong with it.
+            return None  # The check of that file says what is wrong with it.
         return header.base_seq if header.took_tail else None
 
-    def _check_seal(
-        self, segment: Segment, walk: _Walk, builder: SealBuilder, header: FrameHeader, size: int
-    ) -> None:
+    def _check_seal(self, segment: Segment, found: SealFound, builder: SealBuilder | None) -> None:
         """The SEAL against what the frames before it say."""
-        offset, chain = walk.offset, self._place.chain
-        found = read_seal(self._core, segment, offset, size)
-        evidence = found if isinstance(found, str) else ""
-        if isinstance(found, Seal) and chain is not None and not walk.is_lost:
-            segment.index = builder.index
-            content = builder.pack(chain)
-            start = offset + FRAME_HEADER_BYTES
-            body = read_exactly(
-                self._fs.pread, segment.file.fd, frame_bytes(header) - FRAME_HEADER_BYTES, start
-            )
-            wanted = _padded(content.meta) + b"".join(content.parts)
-            if found.chain != chain:
+        size, offset = self._fs.size(segment.file.fd), found.offset
+        seal = read_seal(self._core, segment, offset, size)
+        evidence = seal if isinstance(seal, str) else ""
+        place = self._place
+        if isinstance(seal, Seal):
+            if seal.index.last_seq != place.seq - 1:
+                evidence = f"a SEAL up to seq {place.seq - 1}, got {seal.index.last_seq}"
+                self._lose_track(seal.index.last_seq + 1)
+            elif place.chain is not None and seal.chain != place.chain:
                 self._add(
                     LogReason.CHAIN,
-                    f"chain: expected {chain.hex()} after seq {self._place.seq - 1}, got "
-                    f"{found.chain.hex()} in the SEAL; an event of this segment was edited, removed"
-                    " or reordered",
+                    f"chain: expected {place.chain.hex()} after seq {place.seq - 1}, got "
+                    f"{seal.chain.hex()} in the SEAL; an event of this segment was edited, removed "
+                    "or reordered",
                     file=segment.path.name,
                     offset=offset,
                     first_seq=segment.base_seq,
-                    last_seq=self._place.seq - 1,
+                    last_seq=place.seq - 1,
                 )
-            elif wanted != body:
-                evidence = "the columns of the frames before it, got others"
-        if (
-            isinstance(found, Seal)
-            and found.index.event_count + segment.base_seq != self._place.seq
-        ):
-            evidence = f"a SEAL up to seq {self._place.seq - 1}, got {found.index.last_seq}"
+            elif builder is not None and place.chain is not None:
+                content = builder.pack(place.chain)
+                wanted = content.meta + bytes(pad8(len(content.meta)) - len(content.meta))
+                wanted += b"".join(content.parts)
+                body_bytes = frame_bytes(found.header) - FRAME_HEADER_BYTES
+                start = offset + FRAME_HEADER_BYTES
+                got = read_exactly(self._fs.pread, segment.file.fd, body_bytes, start)
+                if got != wanted:
+                    evidence = "the columns of the frames before it, got others"
         if evidence:
             self._add(
                 LogReason.SEAL,
@@ -364,21 +375,13 @@ class _Verifier:
                 file=segment.path.name,
                 offset=offset,
                 first_seq=segment.base_seq,
-                last_seq=self._place.seq - 1,
+                last_seq=place.seq - 1,
             )
 
-    def _take(
-        self,
-        segment: Segment,
-        offset: int,
-        events: list[StoredEvent],
-        header: FrameHeader,
-        *,
-        is_whole: bool,
-    ) -> None:
+    def _take(self, segment: Segment, frame: GoodFrame) -> None:
         """Move past a frame: revisions, times, chain."""
         place = self._place
-        for stored in events:
+        for stored in frame.events:
             envelope = stored.envelope
             expected = self._revisions.get(envelope.stream, 0) + 1
             if envelope.revision != expected and not self._is_behind_damage():
@@ -387,19 +390,52 @@ class _Verifier:
                     f"event {envelope.seq}: expected revision {expected} of {envelope.stream}, got "
                     f"{envelope.revision}",
                     file=segment.path.name,
-                    offset=offset,
+                    offset=frame.offset,
                     first_seq=envelope.seq,
                     last_seq=envelope.seq,
                 )
             self._revisions[envelope.stream] = envelope.revision
             place.time_ns = max(place.time_ns, envelope.recorded_at_ns)
-            if place.chain is not None and is_whole:
+            if place.chain is not None and frame.is_whole:
                 place.chain = next_chain(place.chain, stored)
                 if self._pinned is not None and self._pinned.seq == envelope.seq:
-                    self._pinned_seen = place.chain
-        if not is_whole:
+                    self._seen_at_pin = place.chain
+        if not frame.is_whole:
             place.chain = None
-        place.seq = header.first_seq + header.event_count
+        place.seq = frame.batch.header.last_seq + 1
+
+    def _tell(self, segment: Segment, damage: Damage) -> None:
+        """Report damage of a segment's frames."""
+        if damage.torn:
+            self._add(
+                LogReason.TORN_TAIL,
+                f"tail: expected {damage.evidence}; a crash cut an append short that nobody was "
+                "told of; the next writer sets it aside",
+                file=segment.path.name,
+                offset=damage.offset,
+                first_seq=damage.first_seq,
+                damage=False,
+            )
+            return
+        if damage.lost:
+            self._place.chain = None
+            if damage.last_seq is not None:
+                self._place.seq = damage.last_seq + 1
+        seqs = f"event {damage.first_seq}"
+        if damage.last_seq != damage.first_seq:
+            last = "the end" if damage.last_seq is None else damage.last_seq
+            seqs = f"events {damage.first_seq} to {last}"
+        if damage.key is not None:
+            seqs += f", record {damage.key!r}"
+        self._add(
+            damage.reason,
+            f"{seqs}: expected {damage.evidence}",
+            file=segment.path.name,
+            offset=damage.offset,
+            first_seq=damage.first_seq,
+            last_seq=damage.last_seq,
+            key=damage.key,
+        )
 
     def _is_behind_damage(self) -> bool:
         return any(finding.damage for finding in self._findings)
@@ -409,67 +445,6 @@ class _Verifier:
         self._place.chain = None
         if seq is not None:
             self._place.seq = seq
-
-    # Damage
-
-    def check_tail(self, segment: Segment, walk: _Walk, size: int, found: Judgement) -> bool:
-        """Judge a place where no frame is; True if the walk can go on behind it."""
-        return self._check_tail(segment, walk, size, found)
-
-    def _check_tail(self, segment: Segment, walk: _Walk, size: int, found: Judgement) -> bool:
-        fd, salt = segment.file.fd, segment.header.salt
-        offset, seq = (
-            (walk.batch_offset, walk.expected.batch_first_seq)
-            if walk.in_batch
-            else (walk.offset, self._place.seq)
-        )
-        later = list(later_headers(self._fs, fd, salt=salt, offset=walk.offset, size=size))
-        with self._quiet() as is_quiet:
-            now = self._fs.size(fd)
-            head = self._fs.pread(fd, FRAME_HEADER_BYTES, walk.offset)
-            changed = now != size or unpack_header(head, salt, walk.offset) is not None
-            if is_quiet and changed and found.reason is LogReason.FRAME_CHECKSUM:
-                return False  # A writer finished meanwhile; what it appended came after we began.
-        judgement = judge_candidate(
-            found, expected_seq=seq, later=later, synced_seq=self._tip.synced_seq
-        )
-        if judgement.verdict is Verdict.TORN and not later:
-            used = self._used_bytes(fd, offset, size)
-            self._add(
-                LogReason.TORN_TAIL,
-                f"tail: expected a whole batch, got {used} bytes that a crash cut short; no "
-                "acknowledged event is concerned; the next writer sets them aside",
-                file=segment.path.name,
-                offset=offset,
-                first_seq=seq,
-                damage=False,
-            )
-            return False
-        following = next((header for header in later if header.kind == FrameKind.BATCH), None)
-        last_seq = following.first_seq - 1 if following else self._tip.synced_seq or None
-        if last_seq is not None and last_seq < seq:
-            last_seq = None
-        self._add(
-            judgement.reason or LogReason.FRAME_CHECKSUM,
-            f"frame: expected {judgement.evidence or found.evidence}; events from seq {seq}"
-            + (f" to {last_seq}" if last_seq else "")
-            + " cannot be read",
-            file=segment.path.name,
-            offset=offset,
-            first_seq=seq,
-            last_seq=last_seq,
-        )
-        return bool(later)
-
-    def _used_bytes(self, fd: int, start: int, size: int) -> int:
-        end = size
-        while end > start:
-            at = max(start, end - SCAN_BYTES)
-            used = len(read_exactly(self._fs.pread, fd, end - at, at).rstrip(b"\0"))
-            if used:
-                return at + used - start
-            end = at
-        return 0
 
     @contextmanager
     def _quiet(self) -> Iterator[bool]:
@@ -505,295 +480,9 @@ class _Verifier:
         key: str | None = None,
         damage: bool = True,
     ) -> None:
-        where = ", ".join(
-            part
-            for part in (
-                file,
-                None if offset is None else f"byte {offset}",
-                None if first_seq is None else f"seq {first_seq}",
-            )
-            if part
-        )
+        if file is not None and file not in message:
+            place = file if offset is None else f"{file}, byte {offset}"
+            message = f"{message} ({place})"
         self._findings.append(
-            Finding(
-                reason,
-                f"{message} ({where})" if where and where not in message else message,
-                damage,
-                file,
-                offset,
-                first_seq,
-                last_seq,
-                key,
-            )
+            Finding(reason, message, damage, file, offset, first_seq, last_seq, key)
         )
-
-    add = _add
-
-    @property
-    def place(self) -> _Place:
-        """Where the walk is."""
-        return self._place
-
-    @property
-    def fs(self) -> FileSystem:
-        """The file system."""
-        return self._fs
-
-
-class _Walk:
-    """The frames of one segment, good and bad."""
-
-    def __init__(self, verifier: _Verifier, segment: Segment) -> None:
-        self._verifier = verifier
-        self._segment = segment
-        self.offset = SEGMENT_HEADER_BYTES
-        self.batch_offset = self.offset
-        seq = verifier.place.seq
-        self.expected = Expected(seq, 0, verifier.place.time_ns, seq)
-        self.is_lost = False
-        self._skips = False
-
-    @property
-    def in_batch(self) -> bool:
-        """The last frame did not end its batch."""
-        return self.expected.seq != self.expected.batch_first_seq
-
-    def advance(self, header: FrameHeader) -> None:
-        """Move past a frame."""
-        self.offset += frame_bytes(header)
-        self.expected.advance(header)
-        if header.ends_batch:
-            self.batch_offset = self.offset
-
-    def next_frame(
-        self, size: int
-    ) -> tuple[FrameHeader, BatchMeta | None, list[StoredEvent], bool] | None:
-        """The frame at the offset, behind damage if need be; None at the end."""
-        segment, fs = self._segment, self._verifier.fs
-        fd, salt = segment.file.fd, segment.header.salt
-        while True:
-            view = memoryview(read_exactly(fs.pread, fd, FRAME_HEADER_BYTES, self.offset))
-            header = unpack_header(view, salt, self.offset)
-            if header is None and self._is_blank(size):
-                return None
-            judgement = judge_header(header, self.expected, size - self.offset)
-            if header is not None and judgement.verdict is Verdict.DAMAGED:
-                self._tell_order(header, judgement)
-                self._resume(header)
-                judgement = judge_header(header, self.expected, size - self.offset)
-            if header is None or judgement.verdict is not Verdict.ACCEPTED:
-                if not self._skip(judgement, size):
-                    return None
-                continue
-            if header.kind != FrameKind.BATCH:
-                return header, None, [], True
-            whole = memoryview(read_exactly(fs.pread, fd, frame_bytes(header), self.offset))
-            meta, data = whole[FRAME_HEADER_BYTES : header.data_start], whole[header.data_start :]
-            found = self._check_content(header, meta, data, size)
-            if found is not None:
-                return found
-            if self.offset >= size:
-                return None
-
-    def _check_content(
-        self, header: FrameHeader, meta: memoryview, data: memoryview, size: int
-    ) -> tuple[FrameHeader, BatchMeta | None, list[StoredEvent], bool] | None:
-        """The events of a frame whose header is right; None if its meta is damaged."""
-        segment = self._segment
-        salt = segment.header.salt
-        batch: BatchMeta | None = None
-        evidence = "meta with its checksum, got other bytes"
-        reason = LogReason.META_CHECKSUM
-        if meta_ok(header, meta, salt, self.offset):
-            try:
-                batch = decode_meta(meta, header)
-            except FrameDamage as damage:
-                evidence, reason = f"meta of its events: {damage}", LogReason.FRAME_CONTENT
-        is_right = data_ok(header, data, salt, self.offset)
-        is_last = not self._has_later(size)
-        if (batch is None or not is_right) and is_last and self._may_be_torn(header):
-            found = Judgement(Verdict.CANDIDATE, reason, evidence)
-            if batch is not None:
-                found = Judgement(
-                    Verdict.CANDIDATE,
-                    LogReason.DATA_CHECKSUM,
-                    "data with its checksum, got other bytes",
-                )
-            self._verifier.check_tail(segment, self, size, found)
-            self.offset = size
-            self.expected.batch_first_seq = self.expected.seq
-            return None
-        if batch is None:
-            self._verifier.add(
-                reason,
-                f"frame: expected {evidence}; events from seq {header.first_seq} to "
-                f"{header.last_seq} cannot be read",
-                file=segment.path.name,
-                offset=self.offset,
-                first_seq=header.first_seq,
-                last_seq=header.last_seq,
-            )
-            self._lose(header)
-            return None
-        events, is_whole = self._check_payloads(batch, data)
-        if is_whole and not is_right:
-            is_whole = False
-            self._verifier.add(
-                LogReason.DATA_CHECKSUM,
-                "frame: expected data with its checksum, got other bytes; every payload is intact, "
-                "so it is in the zeros between them",
-                file=segment.path.name,
-                offset=self.offset,
-                first_seq=header.first_seq,
-                last_seq=header.last_seq,
-            )
-        return header, batch, events, is_whole
-
-    def _lose(self, header: FrameHeader) -> None:
-        """Move past a frame whose events cannot be read."""
-        self.is_lost = True
-        self.advance(header)
-        self._verifier.place.chain = None
-        self._verifier.place.seq = self.expected.seq
-
-    def _may_be_torn(self, header: FrameHeader) -> bool:
-        return header.last_seq > self._verifier._tip.synced_seq
-
-    def _has_later(self, size: int) -> bool:
-        segment = self._segment
-        start = self.offset + FRAME_HEADER_BYTES - 8
-        later = later_headers(
-            self._verifier.fs,
-            segment.file.fd,
-            salt=segment.header.salt,
-            offset=start,
-            size=size,
-        )
-        return next(later, None) is not None
-
-    def _check_payloads(self, batch: BatchMeta, data: memoryview) -> tuple[list[StoredEvent], bool]:
-        """The events whose payload is right, and whether that is all of them."""
-        events, is_whole = [], True
-        for envelope, meta in zip(batch.envelopes(), batch.events, strict=True):
-            offset, size = payload_extent(meta)
-            region = data[offset : offset + size]
-            try:
-                events.append(StoredEvent(envelope, decode_payload(meta, region)))
-            except FrameDamage as damage:
-                is_whole = False
-                rows: list[int | None] = [*_damaged_rows(meta, region)]
-                for row in rows or [None]:
-                    key = None if row is None else meta.keys[row]
-                    name = f"event {envelope.seq}" + (
-                        "" if row is None else f", row {row} (record {key!r})"
-                    )
-                    self._verifier.add(
-                        LogReason.ROW_CHECKSUM if row is not None else LogReason.DATA_CHECKSUM,
-                        f"{name}: expected the payload as written, got other bytes: {damage}",
-                        file=self._segment.path.name,
-                        offset=self.offset + batch.header.data_start + offset,
-                        first_seq=envelope.seq,
-                        last_seq=envelope.seq,
-                        key=key,
-                    )
-        return events, is_whole
-
-    def _is_blank(self, size: int) -> bool:
-        at, fs, fd = self.offset, self._verifier.fs, self._segment.file.fd
-        while at < size:
-            data = read_exactly(fs.pread, fd, min(SCAN_BYTES, size - at), at)
-            if data.strip(b"\0"):
-                return False
-            if not data:
-                return True
-            at += len(data)
-        return True
-
-    def _tell_order(self, header: FrameHeader, judgement: Judgement) -> None:
-        self._verifier.add(
-            LogReason.FRAME_ORDER,
-            f"frame: expected {judgement.evidence}; events are missing, repeated or out of order",
-            file=self._segment.path.name,
-            offset=self.offset,
-            first_seq=min(self.expected.seq, header.first_seq),
-            last_seq=max(self.expected.seq - 1, header.first_seq - 1) or None,
-        )
-
-    def _resume(self, header: FrameHeader) -> None:
-        """Take a frame as the place to go on from."""
-        self.is_lost = True
-        self._verifier.place.chain = None
-        self._verifier.place.seq = header.first_seq
-        self.expected = Expected(
-            header.first_seq,
-            header.prev_frame_bytes,
-            min(header.time_ns, self.expected.time_ns),
-            header.first_seq - header.batch_offset,
-        )
-
-    def _skip(self, judgement: Judgement, size: int) -> bool:
-        """Move to the next header that can be recognised; False if there is none."""
-        segment, verifier = self._segment, self._verifier
-        if judgement.verdict is Verdict.NEWER:
-            verifier.add(
-                LogReason.UNKNOWN_FEATURE,
-                f"frame: expected {judgement.evidence}; a newer version wrote it",
-                file=segment.path.name,
-                offset=self.offset,
-                first_seq=self.expected.seq,
-            )
-            return False
-        if not verifier.check_tail(segment, self, size, judgement):
-            self.expected.batch_first_seq = self.expected.seq
-            return False
-        salt = segment.header.salt
-        at = self.offset + 8
-        while at < size:
-            data = read_exactly(verifier.fs.pread, segment.file.fd, SCAN_BYTES, at)
-            found = _next_header(data, salt, at)
-            if found is not None:
-                offset, header = found
-                self.offset = offset
-                if header.kind == FrameKind.SEAL:
-                    self.expected.seq = header.last_seq + 1
-                    self.expected.prev_frame_bytes = header.prev_frame_bytes
-                    verifier.place.seq = self.expected.seq
-                    verifier.place.chain = None
-                    self.is_lost = True
-                else:
-                    self._resume(header)
-                return True
-            if len(data) < SCAN_BYTES:
-                return False
-            at += SCAN_BYTES - FRAME_HEADER_BYTES
-        return False
-
-
-def _next_header(data: bytes, salt: int, offset: int) -> tuple[int, FrameHeader] | None:
-    from fmemory_segments._frame import scan_headers
-
-    return next(iter(scan_headers(data, salt, offset)), None)
-
-
-def _damaged_rows(meta: EventMeta, region: memoryview) -> list[int]:
-    """Rows of an event whose CRC is wrong; none if it has no rows or they are right."""
-    place = meta.place
-    if not isinstance(place, RowsPlace):
-        return []
-    count = len(meta.keys)
-    offsets = np.frombuffer(place.note_offsets, "<u4").tolist()
-    crcs = np.frombuffer(place.row_crcs, "<u4").tolist()
-    start = NONCE_BYTES * count
-    matrix = start + offsets[-1] + 7 & -8
-    width = place.dim * DTYPES[place.dtype].itemsize
-    found = []
-    for row in range(count):
-        note = region[start + offsets[row] : start + offsets[row + 1]]
-        vector = region[matrix + row * width : matrix + (row + 1) * width]
-        if crc32c(vector, crc32c(note)) != crcs[row]:
-            found.append(row)
-    return found
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) & 7)
