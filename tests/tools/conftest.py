@@ -55,7 +55,7 @@ def store(tmp_path: Path) -> Path:
     Events 1 to 7 are the first run, 8 and 9 the second, 10 and 11 the notes.
     """
     path = tmp_path / "store"
-    with fmemory.open(path, durability="os") as memory:
+    with fmemory.open(path) as memory:
         session = memory.session("login")
         with fmemory.audit(actor="ada"):
             session.initialize_session_if_missing(

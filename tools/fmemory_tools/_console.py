@@ -140,7 +140,7 @@ def print_table(
         missing = sum(cells.values()) + 2 * (len(kept) - 1) - width()
         if missing > 0 and n in cells:
             cells[n] = max(min(least, cells[n]), cells[n] - missing)
-    names = [fit(headers[n].rjust(cells[n]) if n in right else headers[n], cells[n]) for n in kept]
+    names = [headers[n].rjust(cells[n]) if n in right else fit(headers[n], cells[n]) for n in kept]
     print_line(("  ".join(names), FAINT))
     for row in table:
         parts: list[Part] = []
@@ -282,7 +282,7 @@ def _ellipsis() -> str:
 
 def _can_print(text: str) -> bool:
     try:
-        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):
         return False
     return True

@@ -68,11 +68,9 @@ def existing_folder(given: str | None) -> Path:
             CANNOT_OPEN,
         )
     if not path.is_dir():
-        raise Failure(
-            f"{target} is a file, and a store is a folder; to bring a memory file into a store:"
-            f" fmemory load {target} -s FOLDER",
-            CANNOT_OPEN,
-        )
+        is_memory_file = {".jsonl", ".json", ".gz"} & set(path.suffixes)
+        advice = f"; to load it into one: fmemory load {target} -s FOLDER" if is_memory_file else ""
+        raise Failure(f"{target} is a file, and a store is a folder{advice}", CANNOT_OPEN)
     return path
 
 

@@ -46,6 +46,15 @@ def parse_stream(text: str, option: str) -> tuple[str, ...]:
     return tuple(labels)
 
 
+def parse_namespace(text: str | None) -> tuple[str, ...]:
+    """The labels of a namespace; nothing is the root namespace.
+
+    >>> parse_namespace("users/ada"), parse_namespace("")
+    (('users', 'ada'), ())
+    """
+    return parse_stream(text, "--namespace") if text else ()
+
+
 def short_stream(stream: Sequence[str]) -> str:
     """The labels without the first where that is one of ours: the event's type tells it.
 

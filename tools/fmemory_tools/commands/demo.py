@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,9 +36,11 @@ def demo(
 
     from fmemory_tools import _demo_runs as runs
     from fmemory_tools._console import print_text
-    from fmemory_tools._failure import Failure
+    from fmemory_tools._failure import CANNOT_OPEN, Failure
     from fmemory_tools._store import STORE_FOLDER
 
+    if os.name != "posix":
+        raise Failure("the demo keeps its store in files, which needs a POSIX system", CANNOT_OPEN)
     if path.exists() or path.is_symlink():
         raise Failure(f"{path} is there already: give another path, or remove it first")
     store, work = path / STORE_FOLDER, path / "work"
@@ -51,7 +54,7 @@ def demo(
     process, code = runs.spawn(runs.RUN_2, store, work)
     if code != -signal.SIGKILL:
         raise Failure(f"run 2 of the demo was to be killed, and ended with exit code {code}", 1)
-    _say("run 2", f"{runs.ACTOR_2} (process {process}) says that {runs.ACCENTS} works")
+    _say("run 2", f"{runs.ACTOR_2} (process {process}) says that feature {runs.ACCENTS} works")
     _say("", "and is killed (SIGKILL) in the middle of its next write")
     last = _tell_recovery(store)
     flip, progress = _tell_diff(store, first, last)

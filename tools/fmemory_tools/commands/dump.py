@@ -37,9 +37,9 @@ def dump(
     from fmemory_tools._console import print_text, progress
     from fmemory_tools._failure import Failure
     from fmemory_tools._store import reading
-    from fmemory_tools._summary import parse_stream
+    from fmemory_tools._summary import parse_namespace
 
-    labels = parse_stream(namespace, "--namespace") if namespace else ()
+    labels = parse_namespace(namespace)
     with reading(store) as memory:
         if str(file) == "-":
             memory.dump(sys.stdout, labels)

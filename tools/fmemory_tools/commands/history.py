@@ -43,7 +43,7 @@ def history(
     from fmemory_tools._failure import Failure
     from fmemory_tools._sessions import choose_session
     from fmemory_tools._store import reading
-    from fmemory_tools._summary import parse_stream
+    from fmemory_tools._summary import parse_namespace
 
     if session is not None and record is not None:
         raise Failure("--session and --record exclude each other: give one of them")
@@ -53,7 +53,7 @@ def history(
         if record is None:
             events: Iterator[Event] = memory.history(session_id=choose_session(memory, session))
         else:
-            labels = parse_stream(namespace, "--namespace") if namespace else ()
+            labels = parse_namespace(namespace)
             events = memory.history(record_id=record, namespace=labels)
             first = next(events, None)
             if first is None:

@@ -83,11 +83,11 @@ def notes(
     """
     from fmemory_tools._console import print_json, print_text
     from fmemory_tools._store import writing
-    from fmemory_tools._summary import parse_stream
+    from fmemory_tools._summary import parse_namespace
     from fmemory_tools.importers.apply import apply_notes
     from fmemory_tools.importers.notes import plan_notes
 
-    labels = parse_stream(namespace, "--namespace") if namespace else ()
+    labels = parse_namespace(namespace)
     with _told(file) as advance:
         plan = plan_notes(
             file,

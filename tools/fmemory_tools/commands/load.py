@@ -22,9 +22,9 @@ def load(
     """
     from fmemory_tools._console import print_text, progress
     from fmemory_tools._store import writing
-    from fmemory_tools._summary import parse_stream
+    from fmemory_tools._summary import parse_namespace
 
-    labels = None if namespace is None else parse_stream(namespace, "--namespace")
+    labels = None if namespace is None else parse_namespace(namespace)
     with writing(store) as memory, progress(f"loading {file.name}"):
-        count = memory.load(file, None if labels is None else tuple(one for one in labels if one))
+        count = memory.load(file, labels)
     print_text(f"{count} record{'' if count == 1 else 's'} loaded from {file}")

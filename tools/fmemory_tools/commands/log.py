@@ -72,7 +72,7 @@ def log(
     from fmemory_tools._failure import Failure
     from fmemory_tools._sessions import choose_session
     from fmemory_tools._store import reading
-    from fmemory_tools._summary import parse_stream
+    from fmemory_tools._summary import parse_namespace, parse_stream
     from fmemory_tools._times import parse_time
 
     if sum(one is not None for one in (session, stream, namespace)) > 1:
@@ -86,7 +86,7 @@ def log(
         elif stream is not None:
             streams = [parse_stream(stream, "--stream")]
         elif namespace is not None:
-            labels = parse_stream(namespace, "--namespace") if namespace else ()
+            labels = parse_namespace(namespace)
             streams = [("records", *labels), ("meta", *labels)]
         found = [
             memory.events(

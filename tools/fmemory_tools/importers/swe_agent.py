@@ -295,7 +295,7 @@ def _summary(
     checkpoint = RunCheckpoint(
         run_id=run_id,
         started_at=clock,
-        completed_at=clock if status is RunStatus.FAILED else None,
+        completed_at=clock if optional_text(info.get("exit_status")) else None,
         status=status,
         note=f"{note}; the file states no times, this one is that of the file",
     )
