@@ -14,6 +14,11 @@ ID_CHARACTERS_MAX = 4096
 """Longest id, key or namespace label."""
 NAMESPACE_LABELS_MAX = 32
 
+_KNOWN_MAX = 4096
+_ONLY_TEXT = {str}
+# Namespaces that were checked before: every request of a program names one of few.
+_known: set[tuple[str, ...]] = set()
+
 
 def check_name(value: object, where: str = "", *, empty: bool = False) -> str:
     """The value itself, when it is a str that can name something.
@@ -39,6 +44,8 @@ def check_namespace(value: object, where: str = "") -> tuple[str, ...]:
     """
     if value == ():
         return ()
+    if type(value) is tuple and set(map(type, value)) == _ONLY_TEXT and value in _known:
+        return value
     try:
         labels = as_tuple(value, "str labels")
         for index, label in enumerate(labels):
@@ -51,4 +58,7 @@ def check_namespace(value: object, where: str = "") -> tuple[str, ...]:
             where=where,
             reason=Reason.TOO_LARGE,
         )
-    return cast("tuple[str, ...]", labels)
+    namespace = cast("tuple[str, ...]", labels)
+    if len(_known) < _KNOWN_MAX:
+        _known.add(namespace)
+    return namespace

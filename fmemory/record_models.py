@@ -69,6 +69,9 @@ Metric: TypeAlias = Literal["cosine", "dot", "euclidean"]
 
 def _check_ids(value: object) -> tuple[str, ...]:
     ids = as_tuple(value, "ids")
+    if len(ids) == 1:
+        check_text(ids[0], "[0]")
+        return cast("tuple[str, ...]", ids)
     _check_item_count(len(ids), "ids")
     # One pass in C for the usual case; the slow walk finds the bad one and its place.
     texts = cast("tuple[str, ...]", ids)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import struct
 
@@ -63,6 +64,7 @@ class CursorCodec:
         return position, place
 
 
+@functools.lru_cache(maxsize=1024)
 def _scope(what: str, labels: tuple[str, ...]) -> bytes:
     digest = hashlib.sha256(what.encode())
     for label in labels:

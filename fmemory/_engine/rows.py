@@ -22,6 +22,7 @@ from fmemory_segments.event import EVENT_BYTES_MAX, ROWS_MAX, Float64Array, Vect
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list).decode
+_ITEMS_OF_ONE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,10 @@ def decode_page(
     Cost: about 0.7 µs a record.
     """
     items = _decode(page.notes)
+    if len(items) == _ITEMS_OF_ONE:
+        record_id, text, metadata = items
+        note = Note(record_id, text, timestamps.item(), metadata)
+        return [MemoryRecord(note, page.blocks[0][0], page.embedding_ids[0], namespace)]
     notes = map(Note, items[0::3], items[1::3], timestamps.tolist(), items[2::3])
     return list(map(MemoryRecord, notes, _vectors(page), page.embedding_ids, repeat(namespace)))
 
