@@ -192,6 +192,25 @@ def test_last_batch_cut_at_every_byte(tmp_path: Path, acknowledged: bool) -> Non
         shutil.rmtree(copy)
 
 
+def test_later_frames_bear_witness_where_tip_is_gone(tmp_path: Path) -> None:
+    """Without TIP a damaged frame is no torn tail if one behind it says that it was on disk."""
+    small_store(tmp_path, events=6)
+    (tmp_path / "TIP").unlink()
+    with Log.open(tmp_path, read_only=True) as log:
+        offset = log._core.active.index.frame_offset(2)
+    segment = segments_of(tmp_path)[0]
+    content = bytearray(segment.read_bytes())
+    content[offset + 70] ^= 1
+    segment.write_bytes(content)
+    files = files_of(tmp_path)
+    for read_only in (True, False):
+        with pytest.raises(LogCorrupt) as caught:
+            Log.open(tmp_path, read_only=read_only)
+        assert (caught.value.reason, caught.value.offset) == (LogReason.META_CHECKSUM, offset)
+    assert files_of(tmp_path).items() >= files.items()
+    assert damage_findings(tmp_path) == ["meta_checksum"]
+
+
 def test_segment_header_damage_changes_no_file(tmp_path: Path) -> None:
     path = tmp_path / "store"
     small_store(path)

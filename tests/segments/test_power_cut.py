@@ -4,8 +4,8 @@ Goal: P1, P3 and P4 against a disk that keeps what was synced and any part of wh
 a file system records every write, truncate, sync and name; pass 2 takes the state after each call
 and builds disks from it: of writes since a file's last sync all, none, a prefix or some sectors,
 the others absent, zeros or garbage; of names since their folder's last sync a prefix. What would
-have to break: an acknowledgement before its sync, a name before its content, a verdict that takes torn
-bytes for damage or the other way round.
+have to break: an acknowledgement before its sync, a name before its content, a verdict that takes
+torn bytes for damage or the other way round.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def mixed_work(log: Log, promise: Callable[[int], None]) -> None:
 def test_power_cut_loses_nothing_acknowledged_and_raises_no_false_alarm(
     tmp_path: Path, work: Callable[[Log, Callable[[int], None]], None]
 ) -> None:
-    print(f"FMEMORY_TEST_SEED={SEED}")  # noqa: T201 - shown when the test fails
+    print(f"FMEMORY_TEST_SEED={SEED}")
     choose = random.Random(SEED)
     source = tmp_path / "source"
     moments = record(source, work)
