@@ -1,8 +1,8 @@
 """Suites for whoever implements a memory backend or a journal; they need `fmemory[testing]`.
 
 Subclass `MemoryBackendSuite` or `JournalSuite` in a test module, say how to open yours, declare
-what it can do, and pytest runs every rule of the contract against it. `MemoryMachine` does the same
-with random operations against a plain model.
+what it can do, and pytest runs every rule of the contract against it. `fmemory.testing.machine`
+runs random operations against a plain model; the backend suite does that too.
 """
 
 import pkgutil
@@ -15,7 +15,6 @@ pytest.register_assert_rewrite(
 
 from fmemory.testing._capabilities import Capability, CapabilityReport, CapabilityRow
 from fmemory.testing._journal_suite import JournalSuite
-from fmemory.testing._machine import MemoryMachine, machine_settings, run_machine
 from fmemory.testing._model_backend import ModelBackend
 from fmemory.testing._processes import Composed
 from fmemory.testing._suite import MemoryBackendSuite
@@ -27,8 +26,5 @@ __all__ = [
     "Composed",
     "JournalSuite",
     "MemoryBackendSuite",
-    "MemoryMachine",
     "ModelBackend",
-    "machine_settings",
-    "run_machine",
 ]

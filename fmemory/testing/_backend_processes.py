@@ -6,7 +6,9 @@ import json
 import os
 import warnings
 from collections.abc import Callable
-from typing import cast
+from typing import ClassVar, cast
+
+import pytest
 
 from fmemory.backend import MemoryBackend
 from fmemory.errors import DuplicateRecord, ForkedStore, MemoryBackendError
@@ -126,6 +128,8 @@ def _report_and_exit(memory: MemoryBackend, target: Target, writing: int) -> Non
 class ProcessesPart(BackendSuiteBase):
     """What holds between processes."""
 
+    _met: ClassVar[dict[type, dict[str, object]]] = {}
+
     def jobs(
         self, stores: Stores, function: Callable[..., object], number: int, *more: object
     ) -> list[Job]:
@@ -174,26 +178,36 @@ class ProcessesPart(BackendSuiteBase):
         assert [one.seq for one in memory.events()] == followed
         assert count(memory) == 1000
 
-    @needs(Capability.FORK_GUARD)
-    def test_handle_carried_over_a_fork_refuses(self, stores: Stores) -> None:
-        (met,) = self.forked(stores)
-        assert (met["write"], met["read"]) == (ForkedStore.__name__, ForkedStore.__name__)
+    @pytest.fixture
+    def met_after_fork(self, stores: Stores) -> dict[str, object]:
+        """What a child met that carried an open handle over a fork, and its parent afterwards.
+
+        One run serves all claims about it.
+        """
+        known = self._met.get(type(self))
+        if known is None:
+            target = self.spawn_target(stores.location())
+            (found,) = run_together([Job(use_after_fork, (target,))])
+            known = self._met[type(self)] = cast("dict[str, object]", found)
+        return known
 
     @needs(Capability.FORK_GUARD)
-    def test_forked_child_may_close_its_handle(self, stores: Stores) -> None:
-        (met,) = self.forked(stores)
-        assert met["close"] is None
+    def test_handle_carried_over_a_fork_refuses(self, met_after_fork: dict[str, object]) -> None:
+        assert (met_after_fork["write"], met_after_fork["read"]) == (
+            ForkedStore.__name__,
+            ForkedStore.__name__,
+        )
 
     @needs(Capability.FORK_GUARD)
-    def test_forked_child_can_open_the_store_itself(self, stores: Stores) -> None:
-        (met,) = self.forked(stores)
-        assert met["own"] is True
+    def test_forked_child_may_close_its_handle(self, met_after_fork: dict[str, object]) -> None:
+        assert met_after_fork["close"] is None
 
     @needs(Capability.FORK_GUARD)
-    def test_parent_goes_on_after_a_fork(self, stores: Stores) -> None:
-        (met,) = self.forked(stores)
-        assert met["parent"] == ["before", "own", "after"]
+    def test_forked_child_can_open_the_store_itself(
+        self, met_after_fork: dict[str, object]
+    ) -> None:
+        assert met_after_fork["own"] is True
 
-    def forked(self, stores: Stores) -> list[dict[str, object]]:
-        met = run_together([Job(use_after_fork, (self.spawn_target(stores.location()),))])
-        return cast("list[dict[str, object]]", met)
+    @needs(Capability.FORK_GUARD)
+    def test_parent_goes_on_after_a_fork(self, met_after_fork: dict[str, object]) -> None:
+        assert met_after_fork["parent"] == ["before", "own", "after"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
+from threading import Event, Lock, Thread
 
 import pytest
 
-from fmemory.errors import ContractError
+from fmemory.errors import ContractError, StoreBusy
 from fmemory.journal import Blob, Draft, Durability, Journal, Rows, Txn
 from fmemory.testing._capabilities import Capability, needs
 from fmemory.testing._journal_base import (
@@ -22,7 +22,7 @@ from fmemory.testing._journal_base import (
     put,
     refusal,
 )
-from fmemory.testing._threads import in_threads
+from fmemory.testing._threads import WAIT_S_MAX, in_threads
 from fmemory_segments.event import EVENT_BYTES_MAX, NONCE_BYTES, ROWS_MAX
 
 THREADS = 8
@@ -248,6 +248,53 @@ class PlanPart(JournalSuiteBase):
         seen: list[int] = []
         here.commit(lambda txn: seen.append(txn.head_seq))
         assert seen[-1] == 1
+
+
+class BusyPart(JournalSuiteBase):
+    """Waits for other writers are bounded."""
+
+    def refused_while_held(self, holder: Journal, other: Journal) -> None:
+        """Commit to `other` while a plan of `holder` runs; `other` must give up in time."""
+        entered, leave = Event(), Event()
+
+        def plan(_txn: Txn) -> None:
+            entered.set()
+            leave.wait(WAIT_S_MAX)
+
+        thread = Thread(target=holder.commit, args=(plan,), daemon=True)
+        thread.start()
+        assert entered.wait(WAIT_S_MAX)
+        try:
+            refusal(lambda: other.commit(lambda _txn: [blob()], timeout_s=0.05), StoreBusy)
+        finally:
+            leave.set()
+            thread.join(WAIT_S_MAX)
+
+    def test_commit_gives_up_after_its_timeout(self, journal: Journal) -> None:
+        self.refused_while_held(journal, journal)
+        assert journal.refresh() == 0
+
+    def test_commit_works_after_one_gave_up(self, journal: Journal) -> None:
+        self.refused_while_held(journal, journal)
+        assert commit(journal, blob()).last_seq == 1
+
+    @needs(Capability.SHARED)
+    def test_commit_of_another_handle_gives_up_after_its_timeout(self, journals: Journals) -> None:
+        holder, other = journals.open(), journals.open()
+        self.refused_while_held(holder, other)
+        assert commit(other, blob()).last_seq == 1
+
+    def test_reading_does_not_wait_for_a_plan(self, journal: Journal) -> None:
+        commit(journal, blob(b"before"))
+        seen: list[object] = []
+
+        def plan(_txn: Txn) -> None:
+            reader = Thread(target=lambda: seen.extend(journal.payloads([1])), daemon=True)
+            reader.start()
+            reader.join(WAIT_S_MAX)
+
+        journal.commit(plan)
+        assert [one.data for one in seen if isinstance(one, Blob)] == [b"before"]
 
 
 class TimePart(JournalSuiteBase):

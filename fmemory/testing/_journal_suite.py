@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fmemory.testing._journal_chain import ChainPart, ImportPart, VerifyPart
-from fmemory.testing._journal_commit import CommitPart, DurabilityPart, PlanPart, TimePart
+from fmemory.testing._journal_commit import BusyPart, CommitPart, DurabilityPart, PlanPart, TimePart
 from fmemory.testing._journal_lifecycle import LifecyclePart, UsagePart, WatchPart
 from fmemory.testing._journal_processes import ProcessesPart
 from fmemory.testing._journal_read import (
@@ -21,6 +21,7 @@ __all__ = ["JournalSuite"]
 class JournalSuite(
     CommitPart,
     PlanPart,
+    BusyPart,
     TimePart,
     DurabilityPart,
     EnvelopesPart,

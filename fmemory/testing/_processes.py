@@ -1,8 +1,8 @@
-"""Other processes for tests: fresh interpreters that start together, with bounded waits.
+"""Other processes for tests: they start together, and every wait is bounded.
 
 A job is a function that can be found by its module's name, and arguments that can be pickled. It is
-given `start`, which says that it is ready and waits until all are, and returns a JSON value. No
-sleep anywhere: what must not be waited for longer is killed by a timer, and then the test fails.
+given `start`, which waits until all jobs are there, and returns a JSON value. One fresh interpreter
+imports what is needed and starts a process for each job, so that none has anything open before.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ import pickle
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Timer
-from typing import Generic, TypeAlias, TypeVar
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from signal import SIGTERM
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkContext, SpawnContext  # not all on every system
 
 __all__ = ["Composed", "Job", "ProcessError", "Start", "run_together"]
 
@@ -28,7 +35,7 @@ Inner = TypeVar("Inner")
 Outer = TypeVar("Outer")
 Start: TypeAlias = Callable[[], None]
 
-_CHILD = "from fmemory.testing._processes import child_main; child_main()"
+_SERVER = "from fmemory.testing._processes import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,81 +68,84 @@ def run_together(jobs: Sequence[Job], *, timeout_s: float = TIMEOUT_S) -> list[o
         What each job returned, in the order of `jobs`.
 
     Raises:
-        ProcessError: One raised, died or was killed after `timeout_s`.
+        ProcessError: One raised, died, or not all had ended after `timeout_s`.
     """
-    processes = [_spawn(job) for job in jobs]
-    timer = Timer(timeout_s, _kill, [processes])
-    timer.start()
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            process.stdout.readline()
-        for process in processes:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError):
-                process.stdin.write("go\n")
-                process.stdin.flush()
-        return [_result(process) for process in processes]
-    finally:
-        timer.cancel()
-        _kill(processes)
-
-
-def child_main() -> None:
-    """Entry of the child: one pickled job on the first line, `go` on the second."""
-    function, arguments = pickle.loads(base64.b64decode(sys.stdin.readline()))
-
-    def start() -> None:
-        _say("ready")
-        sys.stdin.readline()
-
-    try:
-        answer: dict[str, object] = {"result": function(start, *arguments)}
-    except BaseException:
-        answer = {"failure": traceback.format_exc()}
-    _say(json.dumps(answer))
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _spawn(job: Job) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", _CHILD],
+    paths = os.pathsep.join(path for path in sys.path if path)
+    server = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", _SERVER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        env={**os.environ, "PYTHONPATH": paths},
+        start_new_session=True,
     )
-    assert process.stdin is not None
-    line = base64.b64encode(pickle.dumps((job.function, job.arguments))).decode()
-    with suppress(BrokenPipeError):
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-    return process
+    work = base64.b64encode(pickle.dumps((list(jobs), timeout_s))).decode()
+    try:
+        output, errors = server.communicate(work, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise ProcessError(f"expected an end within {timeout_s} s, got none") from error
+    finally:
+        _end(server)
+    if server.returncode:
+        raise ProcessError(f"exit code {server.returncode}\n{output}\n{errors}")
+    answers: list[dict[str, object]] = json.loads(output)
+    failures = [one["failure"] for one in answers if "failure" in one]
+    if failures:
+        raise ProcessError("\n".join(map(str, failures)))
+    return [one["result"] for one in answers]
 
 
-def _result(process: subprocess.Popen[str]) -> object:
-    output, errors = process.communicate()
-    lines = output.splitlines()
-    answer: object = None
-    with suppress(ValueError):
-        answer = json.loads(lines[-1]) if lines else None
-    if process.returncode or not isinstance(answer, dict) or "result" not in answer:
-        failure = answer.get("failure") if isinstance(answer, dict) else output
-        raise ProcessError(f"exit code {process.returncode}\n{failure}\n{errors}")
-    return answer["result"]
-
-
-def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:
+def serve() -> None:
+    """Entry of the fresh interpreter: jobs come on its input, answers go to its output."""
+    jobs, timeout_s = pickle.loads(base64.b64decode(sys.stdin.read()))
+    # Python warns of forking beside threads; here they are numpy's idle ones.
+    warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+    context: ForkContext | SpawnContext = (
+        get_context("fork") if hasattr(os, "fork") else get_context("spawn")
+    )
+    barrier = context.Barrier(len(jobs), timeout=timeout_s)
+    pipes: list[Connection] = []
+    processes = []
+    for job in jobs:
+        reading, writing = context.Pipe(duplex=False)
+        process = context.Process(target=_work, args=(job, barrier, writing))
+        process.start()
+        writing.close()
+        pipes.append(reading)
+        processes.append(process)
+    answers = [_answer(pipe) for pipe in pipes]
     for process in processes:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None and not stream.closed:
-                with suppress(BrokenPipeError):
-                    stream.close()
+        process.join()
+    sys.stdout.write(json.dumps(answers))
+
+
+def _work(job: Job, barrier: Barrier, pipe: Connection) -> None:
+    def start() -> None:
+        barrier.wait()
+
+    try:
+        answer: dict[str, object] = {"result": job.function(start, *job.arguments)}
+    except BaseException:
+        barrier.abort()
+        answer = {"failure": traceback.format_exc()}
+    pipe.send(answer)
+    pipe.close()
+
+
+def _answer(pipe: Connection) -> dict[str, object]:
+    try:
+        answer: dict[str, object] = pipe.recv()
+    except EOFError:
+        return {"failure": "a process died without an answer"}
+    return answer
+
+
+def _end(server: subprocess.Popen[str]) -> None:
+    """Leave no process behind: the server leads a group of its own."""
+    if server.poll() is None:
+        if hasattr(os, "killpg"):
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, SIGTERM)
+        server.kill()
+    server.communicate()
