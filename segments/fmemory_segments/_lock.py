@@ -23,9 +23,13 @@ PAUSE_GROWTH: Final = 1.5
 
 
 class FileLock:
-    """An advisory lock on an open file. Not re-entrant."""
+    """An advisory lock on an open file. Not re-entrant.
 
-    def __init__(self, fs: FileSystem, fd: int, path: Path) -> None:
+    As a context manager it is held exclusively, after a wait of at most `timeout_s`.
+    """
+
+    def __init__(self, fs: FileSystem, fd: int, path: Path, timeout_s: float = 5.0) -> None:
+        self._timeout_s = timeout_s
         self._fs = fs
         self._fd = fd
         self._path = path
@@ -42,12 +46,14 @@ class FileLock:
             StoreBusy: Somebody else held it all the time.
             LogWriteFailed: The system could not lock.
         """
-        deadline = time.monotonic() + timeout_s
-        if not self._mutex.acquire(timeout=timeout_s):
-            raise self._busy(timeout_s)
+        if not self._mutex.acquire(blocking=False):
+            deadline = time.monotonic() + timeout_s
+            if not self._mutex.acquire(timeout=timeout_s):
+                raise self._busy(timeout_s)
+            timeout_s = deadline - time.monotonic()
         try:
             if not self._fs.try_lock(self._fd, shared=shared):
-                self._poll(deadline, timeout_s, shared=shared)
+                self._poll(timeout_s, shared=shared)
         except BaseException as error:
             self._mutex.release()
             if isinstance(error, OSError) and not isinstance(error, LogError):
@@ -61,6 +67,12 @@ class FileLock:
         finally:
             self._mutex.release()
 
+    def __enter__(self) -> None:
+        self.acquire(self._timeout_s)
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     @contextmanager
     def held(self, timeout_s: float, *, shared: bool = False) -> Iterator[None]:
         """Hold the lock for the length of a block."""
@@ -70,8 +82,9 @@ class FileLock:
         finally:
             self.release()
 
-    def _poll(self, deadline: float, timeout_s: float, *, shared: bool) -> None:
+    def _poll(self, timeout_s: float, *, shared: bool) -> None:
         # A blocking flock cannot be bounded without signals, which belong to the main program.
+        deadline = time.monotonic() + timeout_s
         pause = FIRST_PAUSE_S
         while True:
             left = deadline - time.monotonic()

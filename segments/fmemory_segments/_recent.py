@@ -12,7 +12,7 @@ from typing import Final
 from fmemory_segments._batch import BatchMeta
 
 KEPT_FRAMES: Final = 256
-WEIGHT_MAX: Final = 200_000
+META_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class Recent:
@@ -21,14 +21,14 @@ class Recent:
     def __init__(self) -> None:
         self._frames: list[BatchMeta] = []
         self._first_seqs: list[int] = []
-        self._weight = 0
+        self._meta_bytes = 0
 
     def add(self, frame: BatchMeta) -> None:
         """Take in the newest frame; the older half is dropped when there is too much."""
         self._frames.append(frame)
         self._first_seqs.append(frame.header.first_seq)
-        self._weight += _weight(frame)
-        if self._weight > WEIGHT_MAX and len(self._frames) > 1:
+        self._meta_bytes += frame.header.meta_bytes
+        if self._meta_bytes > META_BYTES_MAX and len(self._frames) > 1:
             self._drop((len(self._frames) + 1) // 2)
 
     def since(self, after: int, upto: int) -> list[BatchMeta] | None:
@@ -49,9 +49,5 @@ class Recent:
         self._drop(len(self._frames))
 
     def _drop(self, count: int) -> None:
-        self._weight -= sum(map(_weight, self._frames[:count]))
+        self._meta_bytes -= sum(frame.header.meta_bytes for frame in self._frames[:count])
         del self._frames[:count], self._first_seqs[:count]
-
-
-def _weight(frame: BatchMeta) -> int:
-    return sum(1 + len(event.keys) for event in frame.events)

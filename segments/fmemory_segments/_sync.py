@@ -53,6 +53,7 @@ class GroupSync:
         self._failed = failed
         self._turn = threading.Condition(threading.Lock())
         self._is_syncing = False
+        self._waiting = 0
         self._error: LogError | None = None
         self.durable_seq = durable_seq
 
@@ -83,7 +84,9 @@ class GroupSync:
                 if not self._is_syncing:
                     self._is_syncing = True
                     break
+                self._waiting += 1
                 self._turn.wait()
+                self._waiting -= 1
         durable, error = 0, None
         try:
             target = self._target()
@@ -95,10 +98,12 @@ class GroupSync:
             durable = self._synced(target)
         finally:
             with self._turn:
-                self.durable_seq = max(self.durable_seq, durable)
+                if durable > self.durable_seq:
+                    self.durable_seq = durable
                 self._error = self._error or error
                 self._is_syncing = False
-                self._turn.notify_all()
+                if self._waiting:
+                    self._turn.notify_all()
         return self.durable_seq >= upto
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -101,7 +100,7 @@ class TipFile:
     def __init__(self, fs: FileSystem, fd: int, path: Path, *, write: bool) -> None:
         self._fs = fs
         self._fd = fd
-        self._lock = FileLock(fs, fd, path) if write else None
+        self._lock = FileLock(fs, fd, path, TIP_LOCK_TIMEOUT_S) if write else None
         self._raw = b""
         self._tip = Tip()
 
@@ -120,61 +119,66 @@ class TipFile:
         reported to another descriptor than the one that synced well.
         """
 
-        def forward(now: Tip) -> Tip | None:
+        with self._exclusive():
+            now = self.read()
             if synced_seq <= now.synced_seq or 0 < now.suspect_from <= synced_seq:
-                return None
-            return Tip(
-                now.counter + 1,
-                synced_seq,
-                segment_base,
-                synced_offset,
-                now.manifest_no,
-                now.suspect_from,
+                return now
+            return self._write(
+                Tip(
+                    now.counter + 1,
+                    synced_seq,
+                    segment_base,
+                    synced_offset,
+                    now.manifest_no,
+                    now.suspect_from,
+                )
             )
-
-        return self._write(forward)
 
     def suspect(self) -> Tip:
         """Record that a sync failed: what TIP does not call synced may be lost."""
 
-        def mark(now: Tip) -> Tip | None:
+        with self._exclusive():
+            now = self.read()
             if now.suspect_from:
-                return None
-            return msgspec.structs.replace(
-                now, counter=now.counter + 1, suspect_from=now.synced_seq + 1
+                return now
+            return self._write(
+                msgspec.structs.replace(
+                    now, counter=now.counter + 1, suspect_from=now.synced_seq + 1
+                )
             )
-
-        return self._write(mark)
 
     def settle(self, *, synced_seq: int, segment_base: int, synced_offset: int) -> Tip:
         """Record that the suspect tail was written anew and synced. Under the lock of the log."""
 
-        def clear(now: Tip) -> Tip:
-            return Tip(
-                now.counter + 1,
-                max(now.synced_seq, synced_seq),
-                segment_base,
-                synced_offset,
-                now.manifest_no,
+        with self._exclusive():
+            now = self.read()
+            return self._write(
+                Tip(
+                    now.counter + 1,
+                    max(now.synced_seq, synced_seq),
+                    segment_base,
+                    synced_offset,
+                    now.manifest_no,
+                )
             )
-
-        return self._write(clear)
 
     def close(self) -> None:
         """Close the descriptor."""
         self._fs.close(self._fd)
 
-    def _write(self, change: Callable[[Tip], Tip | None]) -> Tip:
-        """Replace the older slot by what `change` makes of the present value, if it makes any."""
+    def _exclusive(self) -> FileLock:
+        """The lock of TIP, to be held for a block."""
         assert self._lock is not None, "TIP was opened for reading"
-        self._lock.acquire(TIP_LOCK_TIMEOUT_S)
-        try:
-            changed = change(now := self.read())
-            if changed is None:
-                return now
-            at = SLOT_OFFSETS[changed.counter % 2]
-            if self._fs.pwrite(self._fd, pack_slot(changed), at) != SLOT_BYTES:
-                raise OSError(errno.EIO, "short write of a TIP slot")
-        finally:
-            self._lock.release()
+        return self._lock
+
+    def _write(self, changed: Tip) -> Tip:
+        """Replace the older slot."""
+        at = SLOT_OFFSETS[changed.counter % 2]
+        slot = pack_slot(changed)
+        if self._fs.pwrite(self._fd, slot, at) != SLOT_BYTES:
+            raise OSError(errno.EIO, "short write of a TIP slot")
+        # What the next read will find if nobody else writes: then there is nothing to parse.
+        raw = self._raw.ljust(at, b"\0")
+        self._raw = raw[:at] + slot + raw[at + SLOT_BYTES :]
+        self._tip = changed
         return changed

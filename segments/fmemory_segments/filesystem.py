@@ -27,6 +27,12 @@ try:
 except ImportError:  # Windows: `check_platform` refuses before anything of it is used.
     fcntl = None  # type: ignore[assignment]
 
+if fcntl is not None:
+    _flock = fcntl.flock
+    _LOCK_SHARED = fcntl.LOCK_SH | fcntl.LOCK_NB
+    _LOCK_EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
+    _UNLOCK = fcntl.LOCK_UN
+
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 FD_MIN = 3
@@ -239,13 +245,13 @@ class PosixFileSystem:
 
     def try_lock(self, fd: int, *, shared: bool) -> bool:
         try:
-            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            _flock(fd, _LOCK_SHARED if shared else _LOCK_EXCLUSIVE)
         except BlockingIOError:
             return False
         return True
 
     def unlock(self, fd: int) -> None:
-        fcntl.flock(fd, fcntl.LOCK_UN)
+        _flock(fd, _UNLOCK)
 
     if sys.platform == "darwin":
 
