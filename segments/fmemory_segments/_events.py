@@ -13,6 +13,7 @@ import numpy as np
 from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
+from fmemory_segments._columns import BlobAt
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import EventMeta, RowsPlace
 from fmemory_segments._frame import FrameDamage
@@ -37,7 +38,8 @@ from fmemory_segments.event import (
 )
 from fmemory_segments.recovery import Judgement, Verdict
 
-METAS_AT_ONCE: Final = 1_024
+GAP_BYTES_MAX: Final = 8_192
+SPAN_BYTES_MAX: Final = 1 << 20
 
 
 def fold(core: Core, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope | RowRun]:
@@ -247,31 +249,55 @@ def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
         UnknownEvent: There is no such event.
     """
     found: dict[int, Payload] = {}
+    blobs: list[tuple[int, BlobAt]] = []
     batch: BatchMeta | None = None
+    last: Segment | None = None
     for seq in sorted(set(seqs)):
         if not 1 <= seq <= core.head_seq:
             raise unknown_event(core, seq)
         segment = core.segment_of(seq)
-        blob = _blob(core, segment, seq)
-        if blob is not None:
-            found[seq] = blob
+        if segment is not last:
+            if last is not None:
+                _read_blobs(core, last, blobs, found)
+            last, blobs, batch = segment, [], None
+        place = segment.index.blob(seq)
+        if place is not None:
+            blobs.append((seq, place))
             continue
         if batch is None or not batch.header.first_seq <= seq <= batch.header.last_seq:
             batch = next(iter(read_metas(core, segment, (segment.index.frame_of(seq),))))
         found[seq] = _payload(core, segment, batch, seq)
+    if last is not None:
+        _read_blobs(core, last, blobs, found)
     return [found[seq] for seq in seqs]
 
 
-def _blob(core: Core, segment: Segment, seq: int) -> Blob | None:
-    """The payload of bytes of an event, by the index alone; None for any other payload."""
-    place = segment.index.blob(seq)
-    if place is None:
-        return None
-    data = read(core, segment, NONCE_BYTES + place.length, place.offset)
-    if crc32c(data) != place.crc:
-        number = segment.index.frame_of(seq)
-        raise _payload_damage(segment, number, seq, place.offset, "other bytes")
-    return Blob(data[NONCE_BYTES:], data[:NONCE_BYTES])
+def _read_blobs(
+    core: Core, segment: Segment, blobs: list[tuple[int, BlobAt]], found: dict[int, Payload]
+) -> None:
+    """Read payloads of bytes, ascending in the file, near ones together, by the index alone."""
+    at = 0
+    while at < len(blobs):
+        start = blobs[at][1].offset
+        stop, end = at, start
+        while stop < len(blobs):
+            place = blobs[stop][1]
+            place_end = place.offset + NONCE_BYTES + place.length
+            if stop > at and (
+                place.offset > end + GAP_BYTES_MAX or place_end - start > SPAN_BYTES_MAX
+            ):
+                break
+            end = place_end
+            stop += 1
+        data = read(core, segment, end - start, start)
+        for seq, place in blobs[at:stop]:
+            low = place.offset - start
+            whole = data[low : low + NONCE_BYTES + place.length]
+            if crc32c(whole) != place.crc:
+                number = segment.index.frame_of(seq)
+                raise _payload_damage(segment, number, seq, place.offset, "other bytes")
+            found[seq] = Blob(whole[NONCE_BYTES:], whole[:NONCE_BYTES])
+        at = stop
 
 
 def _payload(core: Core, segment: Segment, batch: BatchMeta, seq: int) -> Payload:

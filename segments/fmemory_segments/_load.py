@@ -205,10 +205,11 @@ def apply_frames(
     Raises:
         RevisionGap: An event does not follow in its stream.
     """
+    apply = streams.apply
     for _, batch in frames:
         time_ns = batch.header.time_ns
         for seq, event in enumerate(batch.events, batch.header.first_seq):
-            streams.apply(
+            apply(
                 event.stream,
                 seq=seq,
                 revision=event.revision,

@@ -135,19 +135,20 @@ class Walk:
     def batches(self) -> Iterator[list[WrittenFrame]]:
         """Whole batches in order. Afterwards `offset` is the end of the last one."""
         frames: list[WrittenFrame] = []
+        expected = self.expected
         offset = self.offset
         while True:
             found = self._frame(offset)
             if isinstance(found, Judgement):
                 self._end(found, bool(frames))
                 return
-            if found.batch.header.kind != FrameKind.BATCH:
+            header = found.batch.header
+            if header.kind != FrameKind.BATCH:
                 self._end_other(found, bool(frames))
                 return
-            header = found.batch.header
             frames.append(found)
-            self.expected.advance(header)
-            offset += frame_bytes(header)
+            expected.advance(header)
+            offset += expected.prev_frame_bytes
             if header.ends_batch:
                 self.offset = offset
                 yield frames
@@ -155,38 +156,32 @@ class Walk:
 
     def _frame(self, offset: int) -> WrittenFrame | Judgement:
         """The valid frame at the offset, or what stands there instead."""
-        head = self._window.view(offset, FRAME_HEADER_BYTES)
+        window = self._window
+        head = window.view(offset, FRAME_HEADER_BYTES)
         left = self._size - offset
         header = unpack_header(head, self._salt, offset)
         if header is None and self._is_blank(offset):
             return CLEAN
-        judgement = judge_header(header, self.expected, left)
-        if judgement.verdict is not Verdict.ACCEPTED or header is None:
-            return judgement
-        meta_end = FRAME_HEADER_BYTES + pad8(header.meta_bytes)
-        if header.kind != FrameKind.BATCH:
-            return WrittenFrame(offset, BatchMeta(header, []))
-        view = self._window.view(offset, meta_end)
-        meta = view[FRAME_HEADER_BYTES:]
+        if header is None or not self.expected.is_met_by(header, frame_bytes(header), left):
+            judgement = judge_header(header, self.expected, left)
+            if header is None or judgement.verdict is not Verdict.ACCEPTED:
+                return judgement
+            if header.kind != FrameKind.BATCH:
+                return WrittenFrame(offset, BatchMeta(header, []))
+        meta_end = header.data_start
+        meta = window.view(offset, meta_end)[FRAME_HEADER_BYTES:]
         if not meta_ok(header, meta, self._salt, offset):
-            return Judgement(
-                Verdict.CANDIDATE,
-                LogReason.META_CHECKSUM,
-                "meta with its checksum, got other bytes",
-            )
+            evidence = "meta with its checksum, got other bytes"
+            return Judgement(Verdict.CANDIDATE, LogReason.META_CHECKSUM, evidence)
         if header.last_seq >= self._data_from_seq:
-            data = self._window.view(offset + meta_end, pad8(header.data_bytes))
+            data = window.view(offset + meta_end, pad8(header.data_bytes))
             if not data_ok(header, data, self._salt, offset):
-                return Judgement(
-                    Verdict.CANDIDATE,
-                    LogReason.DATA_CHECKSUM,
-                    "data with its checksum, got other bytes",
-                )
+                evidence = "data with its checksum, got other bytes"
+                return Judgement(Verdict.CANDIDATE, LogReason.DATA_CHECKSUM, evidence)
         try:
-            batch = decode_meta(meta, header)
+            return WrittenFrame(offset, decode_meta(meta, header))
         except FrameDamage as damage:
             return Judgement(Verdict.DAMAGED, LogReason.FRAME_CONTENT, str(damage))
-        return WrittenFrame(offset, batch)
 
     def _is_blank(self, offset: int) -> bool:
         """True if there are only zeros from here on."""

@@ -83,6 +83,18 @@ class Expected:
     time_ns: int
     batch_first_seq: int
 
+    def is_met_by(self, header: FrameHeader, size: int, left_bytes: int) -> bool:
+        """True if nothing speaks against a BATCH frame of this size; else ask `judge_header`."""
+        return (
+            header.kind == FrameKind.BATCH
+            and header.first_seq == self.seq
+            and header.prev_frame_bytes == self.prev_frame_bytes
+            and header.time_ns >= self.time_ns
+            and header.first_seq - header.batch_offset == self.batch_first_seq
+            and size <= left_bytes
+            and header.is_supported
+        )
+
     def advance(self, header: FrameHeader) -> None:
         """Move past an accepted frame."""
         self.seq = header.first_seq + header.event_count
