@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from fmemory_tools._failure import one_line, printable
@@ -39,7 +40,7 @@ def print_json(value: object) -> None:
 
 def width() -> int:
     """Columns of the terminal; `COLUMNS` wins; 80 where output is no terminal."""
-    return _console().width
+    return _screen().width
 
 
 def check_mark(passes: bool) -> str:
@@ -56,17 +57,11 @@ def arrow() -> str:
 
 def print_line(*parts: Part, indent: int = 0) -> None:
     """One line, cut with an ellipsis where it is wider than the terminal."""
-    from rich.text import Text
-
-    text = Text(" " * indent)
+    line = [(" " * indent, "")]
     for part in parts:
         content, style = (part, "") if isinstance(part, str) else part
-        text.append(one_line_keeping_spaces(content), style)
-    console = _console()
-    if text.cell_len > console.width:
-        text.truncate(console.width - 1)
-        text.append(_ellipsis())
-    console.print(text, no_wrap=True, overflow="ignore", crop=True)
+        line.append((one_line_keeping_spaces(content), style))
+    _write_line(line)
 
 
 def print_whole(text: str, *, indent: int = 0) -> None:
@@ -80,15 +75,12 @@ def print_text(
     """Text of any length, wrapped at words; at most `lines_max` lines of it."""
     from rich.text import Text
 
-    console = _console()
-    room = max(20, console.width - indent)
     # Tabs have a width that depends on where they stand.
-    whole = Text(printable(text).expandtabs(4), style)
-    lines = list(whole.wrap(console, room, tab_size=4))
+    whole = Text(printable(text).expandtabs(4))
+    lines = whole.wrap(_screen().console, max(20, width() - indent), tab_size=4)
     shown = lines if lines_max is None else lines[:lines_max]
     for line in shown:
-        line.rstrip()
-        console.print(Text(" " * indent) + line, no_wrap=True, overflow="ignore", crop=True)
+        _write_line([(" " * indent, ""), (line.plain.rstrip(), style)])
     if len(shown) < len(lines):
         more = len(lines) - len(shown)
         print_line((f"({more} more line{'s' if more > 1 else ''})", FAINT), indent=indent)
@@ -101,19 +93,11 @@ def print_heading(text: str) -> None:
 
 def print_entry(*parts: Part, text: str, indent: int = 0) -> None:
     """A line of parts and a text behind them, which goes on below, further in, if it is long."""
-    from rich.text import Text
-
-    console = _console()
-    line = Text()
-    for part in (*parts, "  " if parts and text else "", text):
-        content, style = (part, "") if isinstance(part, str) else part
-        line.append(one_line_keeping_spaces(content), style)
-    room = max(20, console.width - indent)
-    if line.cell_len <= room:
-        console.print(Text(" " * indent) + line, no_wrap=True, overflow="ignore", crop=True)
-        return
     words = [part if isinstance(part, tuple) else (part, "") for part in parts]
-    words[-1] = (words[-1][0].rstrip(), words[-1][1])
+    taken = indent + sum(cells_of(content) for content, _ in words) + 2
+    if "\n" not in text and taken + cells_of(text) <= width():
+        print_line(*words, "  " if text else "", text, indent=indent)
+        return
     print_line(*words, indent=indent)
     print_text(text, indent=indent + 2)
 
@@ -157,12 +141,10 @@ def fit(text: str, cells: int) -> str:
     >>> fit("transcript_appended", 12), fit("ok", 4)
     ('transcript_…', 'ok  ')
     """
-    from rich.cells import cell_len, set_cell_size
-
     text = one_line(text)
-    if cell_len(text) <= cells:
-        return set_cell_size(text, cells)
-    return set_cell_size(text, cells - 1) + _ellipsis() if cells > 0 else ""
+    if cells_of(text) <= cells:
+        return _first_cells(text, cells)
+    return _first_cells(text, cells - 1) + _ellipsis() if cells > 0 else ""
 
 
 def fit_ends(text: str, cells: int) -> str:
@@ -172,17 +154,19 @@ def fit_ends(text: str, cells: int) -> str:
     '491e126e…afb92ff'
     """
     text = one_line(text)
-    if cells_of(text) <= cells or cells < 3:
+    if len(text) <= cells or cells < 3 or not text.isascii():
         return fit(text, cells)
-    first = fit(text, cells // 2 + 1)
-    return first + text[-(cells - cells // 2 - 1) :] if text.isascii() else fit(text, cells)
+    return fit(text, cells // 2 + 1) + text[cells // 2 + 1 - cells :]
 
 
 def cells_of(text: str) -> int:
-    """Columns that one line of this text takes."""
+    """Columns that this text takes on one line."""
+    text = one_line_keeping_spaces(text)
+    if text.isascii():
+        return len(text)
     from rich.cells import cell_len
 
-    return cell_len(one_line(text))
+    return cell_len(text)
 
 
 def one_line_keeping_spaces(text: str) -> str:
@@ -250,12 +234,24 @@ def _nothing(done: int) -> None:
     del done
 
 
-def _console() -> Console:
-    """The console of what stdout is now, which tests replace."""
+@dataclass(frozen=True, slots=True)
+class _Screen:
+    """What stdout is now, which tests replace, and how wide it is."""
+
+    stdout: TextIO
+    console: Console
+    width: int
+
+
+def _screen() -> _Screen:
     global _current
-    if _current is None or _current[0] is not sys.stdout:
-        _current = (sys.stdout, _make_console())
-    return _current[1]
+    if _current is None or _current.stdout is not sys.stdout:
+        console = _make_console()
+        _current = _Screen(sys.stdout, console, console.width)
+    return _current
+
+
+_current: _Screen | None = None
 
 
 def _make_console() -> Console:
@@ -273,7 +269,37 @@ def _make_console() -> Console:
     )
 
 
-_current: tuple[TextIO, Console] | None = None
+def _write_line(parts: Sequence[tuple[str, str]]) -> None:
+    """Parts without control characters, as one line that is not wider than the terminal."""
+    screen = _screen()
+    if sum(cells_of(text) for text, _ in parts) > screen.width:
+        parts = [*_cut(parts, screen.width - 1), (_ellipsis(), "")]
+    if screen.console.color_system is None:
+        screen.stdout.write("".join([text for text, _ in parts]) + "\n")
+        return
+    from rich.text import Text
+
+    screen.console.print(
+        Text.assemble(*parts), no_wrap=True, overflow="ignore", crop=False, soft_wrap=True
+    )
+
+
+def _cut(parts: Sequence[tuple[str, str]], cells: int) -> Iterator[tuple[str, str]]:
+    for text, style in parts:
+        taken = cells_of(text)
+        yield (text if taken <= cells else _first_cells(text, cells), style)
+        cells -= taken
+        if cells <= 0:
+            return
+
+
+def _first_cells(text: str, cells: int) -> str:
+    """The first columns of a text, padded with spaces to exactly that many."""
+    if text.isascii():
+        return text[:cells].ljust(cells)
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, cells)
 
 
 def _ellipsis() -> str:

@@ -76,7 +76,7 @@ def printable(text: str) -> str:
     >>> printable("a\\x1bb\\u202e")
     'a␛b�'
     """
-    return text.translate(_VISIBLE)
+    return text if text.isprintable() else text.translate(_VISIBLE)
 
 
 # Escape sequences and bidirectional overrides in stored text must not reach the terminal.
@@ -86,6 +86,8 @@ _VISIBLE = {
     **dict.fromkeys(range(8234, 8239), "�"),
     **dict.fromkeys(range(8294, 8298), "�"),
     ord("\r"): None,
+    0x2028: " ",
+    0x2029: " ",
 }
 
 

@@ -29,9 +29,11 @@ def find_store(given: str | None) -> str:
         Failure: None was named and none is near.
     """
     target = given or os.environ.get(STORE_VARIABLE)
-    if target is not None:
-        inner = Path(target) / STORE_FOLDER
-        return str(inner) if not is_url(target) and inner.is_dir() else target
+    if target and is_url(target):
+        return target
+    if target:
+        path = Path(target).expanduser()
+        return str(path / STORE_FOLDER if (path / STORE_FOLDER).is_dir() else path)
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / STORE_FOLDER).is_dir():
@@ -53,7 +55,7 @@ def is_url(target: str) -> bool:
 
 
 def existing_folder(given: str | None) -> Path:
-    """The folder of a store that must be there.
+    """The folder of the store that a command means.
 
     Raises:
         Failure: There is nothing, or a file.
@@ -79,7 +81,7 @@ def reading(given: str | None) -> Iterator[LogBackend]:
     """The store, opened read-only; never created."""
     target = find_store(given)
     if not is_url(target):
-        target = str(existing_folder(given))
+        existing_folder(target)
     with _opened(target, create=False, read_only=True) as memory:
         yield memory
 

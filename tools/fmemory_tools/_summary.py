@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fmemory_tools._console import arrow, check_mark
+from fmemory_tools._console import check_mark
 from fmemory_tools._failure import Failure, one_line
 
 if TYPE_CHECKING:
-    from fmemory import Event, Message, RunCheckpoint
+    from fmemory import Event
     from fmemory._json_values import JsonObject, JsonValue
 
 TEXT_CHARACTERS_MAX = 300
@@ -73,40 +73,39 @@ def describe(event: Event, *, with_reason: bool = True) -> str:
     return f"{text} ({one_line(event.reason)})" if text else f"({one_line(event.reason)})"
 
 
-def describe_message(message: Message) -> str:
-    """Text, tool calls and errors of one message, in one line, without the role."""
-    parts = []
-    if message.is_error:
-        parts.append("error:")
-    text = shorten(message.content)
-    if text:
-        parts.append(text)
-    if message.tool_calls:
-        parts.append("[" + ", ".join(call.name for call in message.tool_calls) + "]")
-    if not text and not message.tool_calls:
-        parts.append(_describe_blocks(message.blocks))
-    return " ".join(part for part in parts if part)
+def describe_message(message: JsonObject) -> str:
+    """Text, tool calls and errors of one message as plain data, in one line, without the role."""
+    text = shorten(str(message.get("content", "")))
+    calls = [str(call.get("name")) for call in _objects(message, "tool_calls")]
+    parts = ["error:"] if message.get("is_error") is True else []
+    parts += [text] if text else []
+    if calls:
+        parts.append(f"[{', '.join(calls)}]")
+    elif not text:
+        kinds = [str(block.get("type", "block")) for block in _objects(message, "blocks")]
+        parts += [f"[{', '.join(dict.fromkeys(kinds))}]"] if kinds else []
+    return " ".join(parts)
 
 
-def role_word(message: Message) -> str:
+def role_word(message: JsonObject) -> str:
     """Who speaks; a user message that carries a tool's answer is called a result."""
-    blocks = (one for one in message.blocks if isinstance(one, dict))
-    if message.role == "user" and any(one.get("type") == "tool_result" for one in blocks):
-        return "result"
-    return message.role.value
+    kinds = [block.get("type") for block in _objects(message, "blocks")]
+    role = str(message.get("role", ""))
+    return "result" if role == "user" and "tool_result" in kinds else role
 
 
-def describe_checkpoint(checkpoint: RunCheckpoint) -> str:
-    """Run, status and note, in one line."""
-    note = f": {checkpoint.note}" if checkpoint.note else ""
-    return shorten(f"{checkpoint.run_id} {show_status(checkpoint)}{note}")
+def describe_checkpoint(checkpoint: JsonObject) -> str:
+    """Status and note of a run checkpoint as plain data, in one line."""
+    note = checkpoint.get("note")
+    return show_status(checkpoint) + (f": {note}" if note else "")
 
 
-def show_status(checkpoint: RunCheckpoint) -> str:
+def show_status(checkpoint: JsonObject) -> str:
     """The status in words; a run that ended without a verdict is not called in progress."""
-    if checkpoint.status == "in_progress" and checkpoint.completed_at is not None:
+    status = str(checkpoint.get("status", ""))
+    if status == "in_progress" and checkpoint.get("completed_at") is not None:
         return "ended, result unknown"
-    return checkpoint.status.value.replace("_", " ")
+    return status.replace("_", " ")
 
 
 def shorten(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
@@ -160,20 +159,11 @@ def _describe_progress(data: JsonObject) -> str:
     return str(data.get("summary", ""))
 
 
-def _describe_checkpoint(data: JsonObject) -> str:
-    from fmemory import RunCheckpoint
-
-    checkpoint = RunCheckpoint.from_dict(data)
-    return show_status(checkpoint) + (f": {checkpoint.note}" if checkpoint.note else "")
-
-
 def _describe_messages(data: JsonObject) -> str:
-    from fmemory import Message
-
     messages = _objects(data, "messages")
     if not messages:
         return "no messages"
-    last = Message.from_dict(messages[-1])
+    last = messages[-1]
     count = f"{len(messages)} messages, last " if len(messages) > 1 else ""
     return f"{count}{role_word(last)}: {describe_message(last)}"
 
@@ -206,7 +196,7 @@ _OWN: dict[str, Callable[[JsonObject], str]] = {
     "features_replaced": _describe_features,
     "feature_pass_updated": _describe_flip,
     "progress_appended": _describe_progress,
-    "checkpoint_recorded": _describe_checkpoint,
+    "checkpoint_recorded": describe_checkpoint,
     "transcript_appended": _describe_messages,
     "transcript_truncated": _describe_truncated,
 }
@@ -224,11 +214,6 @@ def _describe_records(event: Event) -> str:
     note = getattr(records[0], "note", None)
     first = f"{records[0].id}: {'(erased)' if note is None else note.text}"
     return first if len(records) == 1 else f"{len(records)} records, first {first}"
-
-
-def _describe_blocks(blocks: Sequence[JsonValue]) -> str:
-    kinds = [str(block.get("type", "block")) for block in blocks if isinstance(block, dict)]
-    return f"[{', '.join(dict.fromkeys(kinds))}]" if kinds else ""
 
 
 def _describe_data(data: JsonValue | bytes) -> str:
@@ -275,8 +260,3 @@ def _value(value: JsonValue) -> str:
     if isinstance(value, str):
         return value[:TEXT_CHARACTERS_MAX]
     return json.dumps(value, ensure_ascii=False)[:TEXT_CHARACTERS_MAX]
-
-
-def show_change(before: str, after: str) -> str:
-    """Two values and an arrow between them."""
-    return f"{before} {arrow()} {after}"

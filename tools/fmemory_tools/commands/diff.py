@@ -143,28 +143,27 @@ def _passes(value: JsonValue) -> bool | None:
 
 
 def _words(change: Change) -> list[Part]:
-    from fmemory import Message, ProgressEntry, RunCheckpoint
     from fmemory_tools._console import BAD, GOOD, arrow
+
+    before, after = _describe(change, change.before), _describe(change, change.after)
+    if change.before is None:
+        return [("+ ", GOOD), after]
+    if change.after is None:
+        return [("- ", BAD), before]
+    return [f"{change.name}: {before} {arrow()} {after}"]
+
+
+def _describe(change: Change, value: JsonValue) -> str:
+    """One side of a change in words."""
     from fmemory_tools._summary import describe_checkpoint, describe_message, role_word, shorten
 
-    def text(value: JsonValue) -> str:
-        match change.part:
-            case "message":
-                message = Message.from_dict(value)
-                return f"{role_word(message)}: {describe_message(message)}"
-            case "progress":
-                return ProgressEntry.from_dict(value).summary
-            case "checkpoint":
-                return describe_checkpoint(RunCheckpoint.from_dict(value))
-            case _:
-                return shorten(str(value), 100)
-
-    if change.part == "manifest":
-        if change.before is None:
-            return [(f"+ {change.name}: {text(change.after)}", GOOD)]
-        return [f"{change.name}: {text(change.before)} {arrow()} {text(change.after)}"]
-    if change.before is None:
-        return [("+ ", GOOD), text(change.after)]
-    if change.after is None:
-        return [("- ", BAD), text(change.before)]
-    return [f"{change.name}: {text(change.before)} {arrow()} {text(change.after)}"]
+    if not isinstance(value, dict) or change.part == "manifest":
+        text = shorten(str(value), 100)
+        return f"{change.name}: {text}" if None in (change.before, change.after) else text
+    match change.part:
+        case "message":
+            return f"{role_word(value)}: {describe_message(value)}"
+        case "checkpoint":
+            return f"{value['run_id']} {describe_checkpoint(value)}"
+        case _:
+            return str(value.get("summary"))

@@ -192,7 +192,7 @@ def _apply(plan: SessionsPlan, store: str | None, *, json: bool) -> None:
                 (outcome.session_id, KIND),
                 f"+{outcome.messages}",
                 f"+{outcome.events}",
-                show_status(state.checkpoints[-1]) if state.checkpoints else "",
+                show_status(state.checkpoints[-1].to_dict()) if state.checkpoints else "",
             ]
             for outcome, state in zip(outcomes, states, strict=True)
         ],

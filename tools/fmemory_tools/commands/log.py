@@ -55,7 +55,7 @@ def log(
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="Recorded at this time or earlier."),
+        typer.Option("--until", metavar="TIME", help="Recorded before this time."),
     ] = None,
     after: Annotated[
         int, typer.Option("--after", metavar="SEQ", min=0, help="Only events after this one.")

@@ -72,7 +72,7 @@ def _print(pairs: Iterable[tuple[SessionInfo, BootstrapState]], *, utc: bool) ->
                 (show_time(info.updated_at, utc=utc)[:16], FAINT),
                 str(info.revision),
                 f"{passing}/{len(features)}" if features else "",
-                show_status(state.checkpoints[-1]) if state.checkpoints else "",
+                show_status(state.checkpoints[-1].to_dict()) if state.checkpoints else "",
                 "" if manifest is None else shorten(manifest.current_objective, 100),
             ]
         )

@@ -137,7 +137,7 @@ def _print_checkpoints(
     print_heading(f"checkpoints{_of(last, len(checkpoints))}")
     for one in checkpoints[-last:]:
         time = show_time(one.completed_at or one.started_at, utc=utc)
-        status = (show_status(one), styles.get(one.status, ""))
+        status = (show_status(one.to_dict()), styles.get(one.status, ""))
         head: list[Part] = [(time, FAINT), *_run(one.run_id, session_id), "  ", status]
         print_entry(*head, text=one.note or "", indent=2)
 
@@ -157,8 +157,9 @@ def _print_transcript(messages: Sequence[Message], count: int) -> None:
         return
     print_heading(f"transcript{_of(len(messages), count)}")
     for message in messages:
-        role = (f"{role_word(message):<9}", BAD if message.is_error else KIND)
-        print_line(role, "  ", describe_message(message), indent=2)
+        plain = message.to_dict()
+        role = (f"{role_word(plain):<9}", BAD if message.is_error else KIND)
+        print_line(role, "  ", describe_message(plain), indent=2)
 
 
 def _of(shown: int, count: int) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fmemory import (
+    ContractError,
     Message,
     NewEvent,
     ProgressEntry,
@@ -25,12 +25,19 @@ from fmemory import (
     SessionManifest,
 )
 from fmemory.messages import from_anthropic
+from fmemory_tools.importers._claude_code_lines import (
+    MESSAGE_TYPES,
+    Line,
+    Thread,
+    api_of,
+    read_line,
+    rename_threads,
+    threads_of,
+)
 from fmemory_tools.importers._lines import (
     Malformed,
     as_count,
     as_object,
-    as_text,
-    as_time,
     digest_key,
     json_lines,
     objects_in,
@@ -53,7 +60,6 @@ if TYPE_CHECKING:
 FORMAT = "claude-code"
 UNKNOWN = "unknown"
 
-_MESSAGE_TYPES = frozenset({"user", "assistant"})
 _COMMAND = re.compile(r"<command-name>\s*/?(.*?)\s*</command-name>", re.DOTALL)
 _COMMAND_ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
 _NOT_A_PROMPT = ("<local-command-", "<bash-", "<task-notification>", "[Request interrupted")
@@ -81,10 +87,10 @@ def plan_claude_code(
     """
     content, sha256 = read_whole(path)
     bad: list[BadLine] = []
-    lines: list[_Line] = []
+    lines: list[Line] = []
     for number, raw, value in json_lines(content, bad, advance):
         try:
-            lines.append(_read_line(number, raw, value))
+            lines.append(read_line(number, raw, value))
         except Malformed as problem:
             bad.append(BadLine(number, str(problem)))
     bad.sort(key=lambda line: line.number)
@@ -97,10 +103,14 @@ def plan_claude_code(
     version = _last_text(lines, "version")
     source = Source(path.name, FORMAT, version, sha256, len(content), tuple(bad))
     clock = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    threads = _threads(lines, fallback=path.stem)
+    threads = threads_of(lines, fallback=path.stem)
     if session_id is not None:
-        threads = _renamed(threads, session_id, path.name)
-    return SessionsPlan(source, tuple(_plan(thread, threads, source, clock) for thread in threads))
+        threads = rename_threads(threads, session_id, path.name)
+    try:
+        plans = tuple(_plan(thread, threads, source, clock) for thread in threads)
+    except Malformed as problem:
+        raise BadSource(path.name, str(problem)) from problem
+    return SessionsPlan(source, plans)
 
 
 def lines_of_message(message: Message) -> list[tuple[int, JsonObject]]:
@@ -125,139 +135,8 @@ def line_of_event(data: JsonValue) -> tuple[int, JsonObject]:
     return as_count(kept["line"], "line"), as_object(kept["value"], "value")
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One line of the file. `api` is the API message in it, its own or that of a sub-agent."""
-
-    number: int
-    raw: bytes
-    value: JsonObject
-    kind: str
-    time: datetime | None
-    api: JsonObject | None
-    agent_id: str | None
-
-    @property
-    def is_meta(self) -> bool:
-        return self.value.get("isMeta") is True
-
-    @property
-    def uuid(self) -> str | None:
-        return optional_text(self.value.get("uuid"))
-
-
-@dataclass(slots=True)
-class _Thread:
-    """The lines of one session: a main one, or a sub-agent with its parent's thread."""
-
-    session_id: str
-    parent: _Thread | None = None
-    agent_id: str | None = None
-    lines: list[_Line] = field(default_factory=list)
-
-    @property
-    def began_at(self) -> datetime | None:
-        return min((line.time for line in self.lines if line.time is not None), default=None)
-
-    @property
-    def ended_at(self) -> datetime | None:
-        return max((line.time for line in self.lines if line.time is not None), default=None)
-
-
-def _read_line(number: int, raw: bytes, value: JsonObject) -> _Line:
-    kind = as_text(value.get("type"), "type")
-    stamp = value.get("timestamp")
-    if stamp is None and isinstance(value.get("snapshot"), dict):
-        stamp = as_object(value["snapshot"], "snapshot").get("timestamp")
-    time = None if stamp is None else as_time(stamp, "timestamp")
-    agent_id = optional_text(value.get("agentId"))
-    api: JsonObject | None = None
-    if kind in _MESSAGE_TYPES:
-        api = _api_message(value, "message", kind)
-    elif kind == "progress":
-        data = value.get("data")
-        if isinstance(data, dict) and data.get("type") == "agent_progress" and "message" in data:
-            inner = as_object(data["message"], "data.message")
-            api = _api_message(inner, "data.message.message", inner.get("type"))
-            agent_id = as_text(data.get("agentId"), "data.agentId")
-            if inner.get("timestamp") is not None:
-                time = as_time(inner["timestamp"], "data.message.timestamp")
-    return _Line(number, raw, value, kind, time, api, agent_id)
-
-
-def _api_message(holder: JsonObject, name: str, kind: object) -> JsonObject:
-    message = as_object(holder.get("message"), name)
-    if message.get("role") != kind:
-        raise Malformed(f"{name}.role: expected {kind!r}, got {message.get('role')!r}")
-    content = message.get("content")
-    if isinstance(content, list):
-        for index, block in enumerate(content):
-            as_text(
-                as_object(block, f"{name}.content[{index}]").get("type"),
-                f"{name}.content[{index}].type",
-            )
-    elif not isinstance(content, str):
-        raise Malformed(f"{name}.content: expected a string or an array of blocks")
-    return message
-
-
-def _threads(lines: Sequence[_Line], fallback: str) -> list[_Thread]:
-    """The sessions of the file, main ones first, each with its lines in file order."""
-    roots = _side_chain_roots(lines)
-    mains: dict[str, _Thread] = {}
-    agents: dict[tuple[str, str], _Thread] = {}
-    stated = (optional_text(line.value.get("sessionId")) for line in lines)
-    current = next((one for one in stated if one is not None), fallback)
-    for line in lines:
-        current = optional_text(line.value.get("sessionId")) or current
-        agent_id = line.agent_id or roots.get(line.number)
-        if agent_id is None:
-            mains.setdefault(current, _Thread(current)).lines.append(line)
-            continue
-        key = (current, agent_id)
-        if key not in agents:
-            parent = mains.setdefault(current, _Thread(current))
-            agents[key] = _Thread(f"{current}.agent-{agent_id}", parent, agent_id)
-        agents[key].lines.append(line)
-    # A sub-agent's own file names its parent but holds none of its lines.
-    return [*(one for one in mains.values() if one.lines), *agents.values()]
-
-
-def _side_chain_roots(lines: Sequence[_Line]) -> dict[int, str]:
-    """Line number → name of its side chain, for side chains that carry no agent id."""
-    chain_of: dict[str, str] = {}
-    roots: dict[int, str] = {}
-    for line in lines:
-        if line.value.get("isSidechain") is not True or line.agent_id is not None:
-            continue
-        parent = optional_text(line.value.get("parentUuid"))
-        uuid = line.uuid or f"line-{line.number}"
-        root = chain_of.get(parent, uuid[:8]) if parent is not None else uuid[:8]
-        chain_of[uuid] = root
-        roots[line.number] = root
-    return roots
-
-
-def _renamed(threads: Sequence[_Thread], session_id: str, name: str) -> list[_Thread]:
-    mains = {
-        thread.session_id if thread.parent is None else thread.parent.session_id
-        for thread in threads
-    }
-    if len(mains) > 1:
-        raise BadSource(
-            name, f"holds {len(mains)} sessions, so one name for all of them is not possible"
-        )
-    for thread in threads:
-        if thread.parent is not None:
-            thread.parent.session_id = session_id
-            thread.session_id = f"{session_id}.agent-{thread.agent_id}"
-        else:
-            thread.session_id = session_id
-    return list(threads)
-
-
 def _plan(
-    thread: _Thread, threads: Sequence[_Thread], source: Source, clock: datetime
+    thread: Thread, threads: Sequence[Thread], source: Source, clock: datetime
 ) -> SessionPlan:
     run_id = thread.session_id
     steps = tuple(_steps(thread, run_id, clock))
@@ -280,10 +159,10 @@ def _plan(
     )
 
 
-def _steps(thread: _Thread, run_id: str, clock: datetime) -> Iterator[Step]:
+def _steps(thread: Thread, run_id: str, clock: datetime) -> Iterator[Step]:
     """Messages, notes and progress in the order of the first line of each."""
-    groups: dict[str, list[_Line]] = {}
-    order: list[list[_Line]] = []
+    groups: dict[str, list[Line]] = {}
+    order: list[list[Line]] = []
     for line in thread.lines:
         message_id = None if line.api is None else optional_text(line.api.get("id"))
         if message_id is not None and line.api is not None and line.api["role"] == "assistant":
@@ -313,18 +192,18 @@ def _steps(thread: _Thread, run_id: str, clock: datetime) -> Iterator[Step]:
             )
 
 
-def _event(line: _Line) -> NewEvent:
+def _event(line: Line) -> NewEvent:
     word = re.sub(r"[^A-Za-z0-9]+", "_", line.kind).strip("_").lower() or "line"
     return NewEvent(type=f"claude_code.{word}", data={"line": line.number, "value": line.value})
 
 
-def _message(group: Sequence[_Line]) -> Message:
-    api = _api_of(group[0])
+def _message(group: Sequence[Line]) -> Message:
+    api = api_of(group[0])
     blocks: list[JsonValue] = []
     kept: list[JsonValue] = []
     text: str | None = None
     for line in group:
-        stated = _api_of(line)["content"]
+        stated = api_of(line)["content"]
         part: list[JsonValue] = stated if isinstance(stated, list) else []
         if isinstance(stated, str) and len(group) == 1:
             text = stated
@@ -340,7 +219,10 @@ def _message(group: Sequence[_Line]) -> Message:
             }
         )
     content: JsonValue = blocks if text is None else text
-    (message,) = from_anthropic([{"role": api["role"], "content": content}])
+    try:
+        (message,) = from_anthropic([{"role": api["role"], "content": content}])
+    except ContractError as error:
+        raise Malformed(f"line {group[0].number}: {error}") from error
     return Message(
         role=message.role,
         content=message.content,
@@ -355,15 +237,10 @@ def _message(group: Sequence[_Line]) -> Message:
     )
 
 
-def _api_of(line: _Line) -> JsonObject:
-    assert line.api is not None, "only lines with an API message are merged into messages"
-    return line.api
-
-
-def _without(line: _Line) -> JsonObject:
+def _without(line: Line) -> JsonObject:
     """The line's value without the content of its API message."""
     value = line.value
-    if line.kind in _MESSAGE_TYPES:
+    if line.kind in MESSAGE_TYPES:
         return {**value, "message": _contentless(value["message"])}
     data = as_object(value["data"], "data")
     inner = as_object(data["message"], "data.message")
@@ -391,7 +268,7 @@ def _with_content(rest: JsonObject, content: JsonValue) -> JsonObject:
 
 
 def _progress(
-    group: Sequence[_Line], todos: list[JsonObject]
+    group: Sequence[Line], todos: list[JsonObject]
 ) -> Iterator[tuple[str, list[JsonObject]]]:
     """What the lines say about how far the work is: text, and the todo list if it is a new one."""
     for line in group:
@@ -409,7 +286,7 @@ def _progress(
                 yield _todo_text(listed), listed
 
 
-def _todo_lists(line: _Line) -> Iterator[list[JsonObject]]:
+def _todo_lists(line: Line) -> Iterator[list[JsonObject]]:
     found = [objects_in(line.value.get("todos"))]
     for block in objects_in(None if line.api is None else line.api["content"]):
         arguments = block.get("input")
@@ -425,7 +302,7 @@ def _todo_text(todos: Sequence[JsonObject]) -> str:
     return text if now is None else f"{text}; now: {now.get('content')}"
 
 
-def _manifest(thread: _Thread, threads: Sequence[_Thread], source: Source) -> SessionManifest:
+def _manifest(thread: Thread, threads: Sequence[Thread], source: Source) -> SessionManifest:
     lines = thread.lines
     facts: JsonObject = {
         "cwd": _last_text(lines, "cwd"),
@@ -453,7 +330,7 @@ def _manifest(thread: _Thread, threads: Sequence[_Thread], source: Source) -> Se
     )
 
 
-def _objective(lines: Sequence[_Line]) -> str | None:
+def _objective(lines: Sequence[Line]) -> str | None:
     """The first thing that a person, or the parent of a sub-agent, asked for."""
     for line in lines:
         if line.api is None or line.api["role"] != "user" or line.is_meta:
@@ -477,7 +354,7 @@ def _text_of(content: JsonValue) -> str:
 
 
 def _outcome(
-    thread: _Thread, messages: Sequence[Message], clock: datetime
+    thread: Thread, messages: Sequence[Message], clock: datetime
 ) -> tuple[RunStatus, str, datetime | None]:
     """How the run ended and when, as far as the file says; success is not among what it says."""
     report = _report_of(thread)
@@ -503,7 +380,7 @@ def _last_words(messages: Sequence[Message]) -> str:
     return "ends before the assistant answered"
 
 
-def _report_of(thread: _Thread) -> _Line | None:
+def _report_of(thread: Thread) -> Line | None:
     """The line in which the parent got the result of this sub-agent."""
     for line in reversed(thread.parent.lines if thread.parent is not None else []):
         result = line.value.get("toolUseResult")
@@ -512,16 +389,16 @@ def _report_of(thread: _Thread) -> _Line | None:
     return None
 
 
-def _last_text(lines: Sequence[_Line], key: str) -> str | None:
+def _last_text(lines: Sequence[Line], key: str) -> str | None:
     found = (optional_text(line.value.get(key)) for line in reversed(lines))
     return next((one for one in found if one is not None), None)
 
 
-def _distinct(lines: Sequence[_Line], key: str) -> list[JsonValue]:
+def _distinct(lines: Sequence[Line], key: str) -> list[JsonValue]:
     found = (optional_text(line.value.get(key)) for line in lines)
     return list(dict.fromkeys(one for one in found if one is not None))
 
 
-def _models(lines: Sequence[_Line]) -> list[JsonValue]:
+def _models(lines: Sequence[Line]) -> list[JsonValue]:
     found = (optional_text(line.api.get("model")) for line in lines if line.api is not None)
     return list(dict.fromkeys(one for one in found if one is not None))
