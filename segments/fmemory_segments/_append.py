@@ -125,7 +125,7 @@ def write_batch(core: Core, segment: Segment, finished: FinishedBatch) -> None:
     if ahead:
         buffers = [*buffers, _ZEROS[:ahead]]
     try:
-        written = _write_buffers(core, segment.file.fd, buffers, start, size, size + ahead)
+        written = _write_buffers(core, segment.fd, buffers, start, size, size + ahead)
     except BaseException as error:
         cut_back(core, segment, start)
         if not isinstance(error, OSError):
@@ -147,7 +147,7 @@ def cut_back(core: Core, segment: Segment, start: int) -> None:
         LogPoisoned: The system refused; the bytes are still there, and never acknowledged.
     """
     try:
-        core.fs.truncate(segment.file.fd, start)
+        core.fs.truncate(segment.fd, start)
     except OSError as error:
         raise core.poisoned("truncate", error, LogReason.TRUNCATE_FAILED) from error
     segment.zero_end = start

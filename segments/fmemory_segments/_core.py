@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,6 +37,8 @@ from fmemory_segments.filesystem import FileSystem
 from fmemory_segments.recovery import Judgement, RecoveryReport
 
 Durability: TypeAlias = Literal["fsync", "interval", "os"]
+FILES_OPEN_MAX: Final = 128
+
 State: TypeAlias = Literal["ok", "full", "poisoned", "forked", "closed"]
 
 
@@ -64,7 +67,7 @@ class Segment:
     Attributes:
         path: Its file.
         header: Its first 128 bytes.
-        file: Open for reading, and for writing if the log is.
+        file: Open for reading, and for writing if the log is; None while a sealed one is closed.
         index: Places of all of its events, or of those applied so far.
         end: Where the next bytes would appear: end of the last batch, or of a sealed file.
         frames_end: End of the last batch.
@@ -77,7 +80,7 @@ class Segment:
 
     path: Path
     header: SegmentHeader
-    file: OpenFile
+    file: OpenFile | None
     index: SegmentIndex
     end: int
     frames_end: int
@@ -93,6 +96,12 @@ class Segment:
         start = SEGMENT_HEADER_BYTES
         index = SegmentIndex(header.base_seq)
         return cls(path, header, file, index, start, start, 0, time_ns)
+
+    @property
+    def fd(self) -> int:
+        """Descriptor of a segment that is not sealed: those stay open."""
+        assert self.file is not None, "a sealed segment may be closed: use Core.file_of"
+        return self.file.fd
 
     @property
     def base_seq(self) -> int:
@@ -139,6 +148,7 @@ class Core:
         self.notices: list[str] = []
         self.state: State = "ok"
         self.poison: LogPoisoned | None = None
+        self._opened: deque[Segment] = deque()
         self.durable_seq: Callable[[], int] = lambda: 0
 
     @property
@@ -165,6 +175,7 @@ class Core:
     def release(self) -> None:
         """Let go of the segments: each file closes when nobody reads from it any more."""
         self.set_segments(())
+        self._opened.clear()
         self.recent.clear()
 
     def segment_of(self, seq: int) -> Segment:
@@ -172,6 +183,35 @@ class Core:
         segments, bases, _ = self.by_base
         number = bisect_right(bases, seq) - 1
         return segments[number if number > 0 else 0]
+
+    def file_of(self, segment: Segment) -> OpenFile:
+        """The file of a segment, opened again if it was closed; to be held while it is used.
+
+        Raises:
+            OSError: The system could not open it.
+        """
+        file = segment.file
+        if file is None:
+            file = OpenFile(
+                self.fs.open_file(segment.path, write=False, create=False), self.fs.close
+            )
+            segment.file = file
+            self.limit_files(segment)
+        return file
+
+    def limit_files(self, opened: Segment) -> None:
+        """Note that a segment was opened, and close the one opened first if there are too many."""
+        self._opened.append(opened)
+        for _ in range(len(self._opened) - FILES_OPEN_MAX):
+            oldest = self._opened.popleft()
+            if oldest.is_sealed and oldest is not opened:
+                oldest.file = None
+            else:
+                self._opened.append(oldest)
+
+    def forget_files(self) -> None:
+        """The segments are about to be replaced by new ones: their files are not counted here."""
+        self._opened.clear()
 
     def read_tip(self) -> Tip:
         """What TIP says; nothing where it is not there."""

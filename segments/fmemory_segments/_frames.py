@@ -89,7 +89,8 @@ def read(core: Core, segment: Segment, size: int, offset: int) -> bytes:
         LogReadFailed: The system could not read.
     """
     try:
-        data = read_exactly(core.fs.pread, segment.file.fd, size, offset)
+        file = core.file_of(segment)
+        data = read_exactly(core.fs.pread, file.fd, size, offset)
     except OSError as error:
         raise read_failed(error, segment.path, offset) from error
     if len(data) != size:
@@ -185,7 +186,8 @@ def parse_seal(segment: Segment, header: FrameHeader, offset: int, body: memoryv
 def read_exactly_checked(core: Core, segment: Segment, size: int, offset: int) -> bytes:
     """At most these bytes of a segment, with errors of the system given a meaning."""
     try:
-        return read_exactly(core.fs.pread, segment.file.fd, size, offset)
+        file = core.file_of(segment)
+        return read_exactly(core.fs.pread, file.fd, size, offset)
     except OSError as error:
         raise read_failed(error, segment.path, offset) from error
 

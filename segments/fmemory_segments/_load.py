@@ -6,11 +6,10 @@ is a clean end, a torn tail to cut off or damage is decided by whoever knows if 
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 from fmemory_segments._batch import WrittenFrame
-from fmemory_segments._catalog import Listing, open_segment, reading
+from fmemory_segments._catalog import Listing, SegmentName, open_segment, reading
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._frame import frame_bytes
 from fmemory_segments._frames import find_seal, read_seal
@@ -54,6 +53,7 @@ class Loader:
     def __init__(self, core: Core, *, synced_seq: int) -> None:
         self._core = core
         self._synced_seq = synced_seq
+        self._store_id = core.store_id or None
         self._streams = StreamIndex()
         self._recent = Recent()
         self._segments: list[Segment] = []
@@ -68,34 +68,33 @@ class Loader:
             UnsupportedFormat: A newer version wrote one.
             LogReadFailed: The system could not read.
         """
-        opened = self._open(listing)
+        self._core.forget_files()
         stop = Stop(0, 1, CLEAN)
-        for segment, successor in pairwise([*opened, None]):
-            assert segment is not None
+        segment = self._open(listing.segments[0])
+        for name in [*listing.segments[1:], None]:
+            successor = None if name is None else self._open(name)
             stop = self._load(segment, successor)
             self._segments.append(segment)
             self._time_ns = max(self._time_ns, segment.time_ns)
+            self._core.limit_files(segment)
+            segment = successor or segment
         return Loaded(
             self._segments, self._streams, self._recent, self._time_ns, stop, self._is_split
         )
 
-    def _open(self, listing: Listing) -> list[Segment]:
+    def _open(self, name: SegmentName) -> Segment:
         core = self._core
-        store_id = core.store_id or None
-        segments = []
-        for name in listing.segments:
-            file, header = open_segment(
-                core.fs, core.path, name, write=not core.options.read_only, store_id=store_id
-            )
-            store_id = header.store_id
-            segments.append(Segment.begin(core.path / str(name), header, file, 0))
-        return segments
+        file, header = open_segment(
+            core.fs, core.path, name, write=not core.options.read_only, store_id=self._store_id
+        )
+        self._store_id = header.store_id
+        return Segment.begin(core.path / str(name), header, file, 0)
 
     def _load(self, segment: Segment, successor: Segment | None) -> Stop:
         core = self._core
         self._check_place(segment)
         with reading(segment.path):
-            size = core.fs.size(segment.file.fd)
+            size = core.fs.size(segment.fd)
         seal_offset = find_seal(core, segment, size)
         if seal_offset is not None:
             found = read_seal(core, segment, seal_offset, size)
@@ -157,7 +156,7 @@ class Loader:
             return Stop(segment.end, segment.base_seq, CLEAN)
         walk = Walk(
             self._core.fs,
-            segment.file.fd,
+            segment.fd,
             salt=segment.header.salt,
             offset=segment.end,
             expected=Expected(segment.base_seq, 0, self._time_ns, segment.base_seq),

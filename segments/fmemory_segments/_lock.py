@@ -67,6 +67,20 @@ class FileLock:
         finally:
             self._mutex.release()
 
+    def close(self, *, wait: bool = True) -> None:
+        """Close the descriptor, when no thread of this handle holds or wants the lock any more.
+
+        Args:
+            wait: False in a forked child, where the threads that held it are gone.
+        """
+        if wait and not self._mutex.acquire(timeout=self._timeout_s):
+            raise self._busy(self._timeout_s)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._fs.close(fd)
+        if wait:
+            self._mutex.release()
+
     def __enter__(self) -> None:
         self.acquire(self._timeout_s)
 

@@ -39,17 +39,18 @@ class OpenedFiles:
     core: Core
     tail: Tail
     lock: FileLock | None
-    lock_fd: int
     durable_seq: int = 0
 
-    def close(self) -> None:
-        """Close everything; segments close when their last reader is done."""
-        if self.lock_fd >= 0:
-            self.core.fs.close(self.lock_fd)
-            self.lock_fd = -1
+    def close(self, *, wait: bool = True) -> None:
+        """Close everything; segments close when their last reader is done.
+
+        Args:
+            wait: For threads that are at work; False in a forked child, which has none.
+        """
+        if self.lock is not None:
+            self.lock.close(wait=wait)
         if self.core.tip is not None:
-            self.core.tip.close()
-            self.core.tip = None
+            self.core.tip.close(wait=wait)
 
 
 def open_files(core: Core, *, create: bool, allow_network: bool) -> OpenedFiles:
@@ -124,10 +125,10 @@ def _open_to_read(core: Core) -> OpenedFiles:
                 raise _not_found(core)
             tail.open_to_read(tip)
         except BaseException:
-            OpenedFiles(core, tail, None, -1).close()
+            OpenedFiles(core, tail, None).close()
             raise
     _note_foreign(core, listing.foreign)
-    return OpenedFiles(core, tail, None, -1, min(tip.synced_seq, core.head_seq))
+    return OpenedFiles(core, tail, None, min(tip.synced_seq, core.head_seq))
 
 
 def _open_to_write(core: Core, *, create: bool) -> OpenedFiles:
@@ -142,7 +143,7 @@ def _open_to_write(core: Core, *, create: bool) -> OpenedFiles:
         lock_path, tip_path = core.path / LOCK_NAME, core.path / TIP_NAME
         lock_fd = fs.open_file(lock_path, write=True, create=True)
         lock = FileLock(fs, lock_fd, lock_path)
-        files = OpenedFiles(core, Tail(core), lock, lock_fd)
+        files = OpenedFiles(core, Tail(core), lock)
         try:
             fd = fs.open_file(tip_path, write=True, create=True)
             core.tip = TipFile(fs, fd, tip_path, write=True)
@@ -173,7 +174,7 @@ def _put_right(core: Core, tail: Tail) -> int:
     # What a crashed process left in the page cache must be on disk before anything rests on it.
     segment = core.active
     try:
-        fs.datasync(segment.file.fd)
+        fs.datasync(segment.fd)
     except OSError as error:
         raise core.sync_failed(error) from error
     try:

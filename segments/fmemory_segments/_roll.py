@@ -82,6 +82,7 @@ def roll(core: Core, *, synced_to: int) -> None:
     with core.tail_lock:
         opened = Segment.begin(core.path / str(name), header, file, segment.time_ns)
         core.set_segments((*core.segments, opened))
+        core.limit_files(opened)
 
 
 def seal(core: Core, segment: Segment, *, synced_to: int) -> None:
@@ -109,7 +110,7 @@ def seal(core: Core, segment: Segment, *, synced_to: int) -> None:
     end = segment.frames_end + sum(map(len, buffers))
     try:
         _write_joined(core, segment, buffers)
-        core.fs.truncate(segment.file.fd, end)
+        core.fs.truncate(segment.fd, end)
     except BaseException as error:
         cut_back(core, segment, segment.frames_end)
         if isinstance(error, OSError):
@@ -130,7 +131,7 @@ def sync_segment(core: Core, segment: Segment) -> None:
         LogPoisoned: It may not be; TIP says from where on.
     """
     try:
-        core.fs.datasync(segment.file.fd)
+        core.fs.datasync(segment.fd)
     except OSError as error:
         raise core.sync_failed(error) from error
 
@@ -168,7 +169,7 @@ def finish_move(core: Core, tail: Tail) -> None:
     previous = core.segments[-2]
     if previous.is_sealed:
         return
-    if core.fs.size(previous.file.fd) > previous.frames_end:
+    if core.fs.size(previous.fd) > previous.frames_end:
         tail.cut(previous, previous.frames_end, previous.next_seq, torn=False)
     if previous.index.event_count:
         seal(core, previous, synced_to=previous.next_seq - 1)
@@ -180,7 +181,7 @@ def _is_moved(core: Core, tip: Tip, first_seq: int) -> bool:
     if not active.header.took_tail or active.base_seq != first_seq:
         return False
     previous = core.segments[-2]
-    is_split = not previous.is_sealed and core.fs.size(previous.file.fd) > SEGMENT_HEADER_BYTES
+    is_split = not previous.is_sealed and core.fs.size(previous.fd) > SEGMENT_HEADER_BYTES
     return is_split or tip.segment_base < active.base_seq
 
 
@@ -237,4 +238,4 @@ def _copy_frames(core: Core, source: Segment, fd: int, header: SegmentHeader) ->
 
 
 def _write_joined(core: Core, segment: Segment, buffers: Sequence[Buffer]) -> None:
-    write_all(core.fs, segment.file.fd, b"".join(buffers), segment.frames_end)
+    write_all(core.fs, segment.fd, b"".join(buffers), segment.frames_end)

@@ -166,7 +166,8 @@ def read_both(
         LogCorrupt, LogReadFailed: As `read_into`.
     """
     try:
-        got = core.fs.preadv(segment.file.fd, [head, vector.data], offset)
+        file = core.file_of(segment)
+        got = core.fs.preadv(file.fd, [head, vector.data], offset)
     except OSError as error:
         raise read_failed(error, segment.path, offset) from error
     if got != len(head) + vector.nbytes:
@@ -183,9 +184,10 @@ def read_into(core: Core, segment: Segment, target: memoryview, offset: int) -> 
     """
     size = len(target)
     try:
-        got = core.fs.preadv(segment.file.fd, [target], offset)
+        file = core.file_of(segment)
+        got = core.fs.preadv(file.fd, [target], offset)
         while got < size:
-            more = core.fs.preadv(segment.file.fd, [target[got:]], offset + got)
+            more = core.fs.preadv(file.fd, [target[got:]], offset + got)
             if more == 0:
                 raise too_short(segment, size, got, offset)
             got += more

@@ -82,7 +82,7 @@ class Tail:
         core = self._core
         segment = core.segments[-1]
         try:
-            probe = core.fs.pread(segment.file.fd, PROBE_BYTES, segment.end)
+            probe = core.fs.pread(segment.fd, PROBE_BYTES, segment.end)
         except OSError as error:
             raise read_failed(error, segment.path, segment.end) from error
         if probe == NOTHING_NEW and time.monotonic() < self._look_again_at:
@@ -104,7 +104,7 @@ class Tail:
         segment = core.segments[-1]
         try:
             tip = core.read_tip()
-            probe = core.fs.pread(segment.file.fd, PROBE_BYTES, segment.end)
+            probe = core.fs.pread(segment.fd, PROBE_BYTES, segment.end)
         except OSError as error:
             raise read_failed(error, segment.path, segment.end) from error
         moved = tip.segment_base > segment.base_seq or tip.suspect_from
@@ -224,7 +224,7 @@ class Tail:
                 if not self._open_next(segment):
                     return None
                 continue
-            size = core.fs.size(segment.file.fd)
+            size = core.fs.size(segment.fd)
             if size < segment.end or tip.segment_base > segment.base_seq:
                 stop = self._reload_if_moved(segment, tip)
                 if stop is not None or core.active is segment:
@@ -248,7 +248,7 @@ class Tail:
         core = self._core
         walk = Walk(
             core.fs,
-            segment.file.fd,
+            segment.fd,
             salt=segment.header.salt,
             offset=segment.end,
             expected=expected_after(segment, core.time_ns),
@@ -291,6 +291,7 @@ class Tail:
             )
             raise core.corrupt(judgement, opened, 0, name.base_seq)
         core.set_segments((*core.segments, opened))
+        core.limit_files(opened)
         return True
 
     def _reload_if_moved(self, segment: Segment, tip: Tip) -> Stop | None:
@@ -298,7 +299,7 @@ class Tail:
         core = self._core
         newest = list_store(core.fs, core.path).segments[-1]
         if core.path / str(newest) == segment.path:
-            size = core.fs.size(segment.file.fd)
+            size = core.fs.size(segment.fd)
             if size < segment.end:
                 raise self._went_back(None)
             return None
@@ -325,8 +326,8 @@ class Tail:
         if seen is None or seen.segment is not segment:
             return False
         core = self._core
-        head = core.fs.pread(segment.file.fd, FRAME_HEADER_BYTES, segment.end)
-        return seen.head == head and seen.size == core.fs.size(segment.file.fd)
+        head = core.fs.pread(segment.fd, FRAME_HEADER_BYTES, segment.end)
+        return seen.head == head and seen.size == core.fs.size(segment.fd)
 
     def _judge(self, stop: Stop, tip: Tip) -> Judgement:
         """The verdict on a bad end; raises unless it is a torn tail."""
@@ -334,10 +335,10 @@ class Tail:
         segment = core.active
         judgement = judge_stop(
             core.fs,
-            segment.file.fd,
+            segment.fd,
             salt=segment.header.salt,
             stop=stop,
-            size=core.fs.size(segment.file.fd),
+            size=core.fs.size(segment.fd),
             synced_seq=tip.synced_seq,
         )
         if judgement.verdict is Verdict.NEWER:
@@ -360,8 +361,8 @@ class Tail:
         core = self._core
         segment = core.active
         self._judge(stop, tip)
-        size = core.fs.size(segment.file.fd)
-        head = core.fs.pread(segment.file.fd, FRAME_HEADER_BYTES, segment.end)
+        size = core.fs.size(segment.fd)
+        head = core.fs.pread(segment.fd, FRAME_HEADER_BYTES, segment.end)
         self._seen = _SeenTail(segment, size, head)
         torn_bytes = self._used_end(segment, stop.offset, size) - stop.offset
         self._report(RecoveryReport(torn_bytes, segment.path.name, stop.offset, stop.seq))
@@ -384,13 +385,13 @@ class Tail:
             OSError: Nothing was changed, or the segment was cut and it is unknown whether on disk.
         """
         core = self._core
-        size = core.fs.size(segment.file.fd)
+        size = core.fs.size(segment.fd)
         used_end = self._used_end(segment, offset, size)
         name = None
         if used_end > offset:
             name = self._quarantine(segment, offset, used_end)
-        core.fs.truncate(segment.file.fd, offset)
-        core.fs.sync(segment.file.fd)
+        core.fs.truncate(segment.fd, offset)
+        core.fs.sync(segment.fd)
         segment.zero_end = offset
         if name is not None and torn:
             self._report(
@@ -409,7 +410,7 @@ class Tail:
         try:
             for at in range(start, end, COPY_BYTES):
                 size = min(COPY_BYTES, end - at)
-                data = read_exactly(core.fs.pread, segment.file.fd, size, at)
+                data = read_exactly(core.fs.pread, segment.fd, size, at)
                 write_all(core.fs, fd, data, at - start)
             core.fs.sync(fd)
         finally:
@@ -425,7 +426,7 @@ class Tail:
         end = size
         while end > start:
             at = max(start, end - COPY_BYTES)
-            data = read_exactly(core.fs.pread, segment.file.fd, end - at, at)
+            data = read_exactly(core.fs.pread, segment.fd, end - at, at)
             used = len(data.rstrip(b"\0"))
             if used:
                 return at + used

@@ -162,9 +162,13 @@ class TipFile:
                 )
             )
 
-    def close(self) -> None:
-        """Close the descriptor."""
-        self._fs.close(self._fd)
+    def close(self, *, wait: bool = True) -> None:
+        """Close the descriptor, when no thread writes any more; see `FileLock.close`."""
+        if self._lock is not None:
+            self._lock.close(wait=wait)
+        elif self._fd >= 0:
+            self._fs.close(self._fd)
+        self._fd = -1
 
     def _exclusive(self) -> FileLock:
         """The lock of TIP, to be held for a block."""

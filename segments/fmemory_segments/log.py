@@ -434,7 +434,10 @@ class Log:
         core.check()
         segments = core.segments
         with reading(core.path):
-            stored_bytes = sum(core.fs.size(segment.file.fd) for segment in segments)
+            stored_bytes = sum(
+                segment.end if segment.is_sealed else core.fs.size(segment.fd)
+                for segment in segments
+            )
         return LogStats(
             event_count=core.head_seq,
             stream_count=len(core.streams),
@@ -469,7 +472,7 @@ class Log:
             _OPEN_LOGS.discard(self)
             if not is_forked:
                 self._watcher.close()
-            self._files.close()
+            self._files.close(wait=not is_forked)
             core.release()
 
     def __enter__(self) -> Self:
@@ -503,7 +506,11 @@ class Log:
                 reason=LogReason.INVALID_DRAFT,
             )
         assert self._lock is not None
-        self._lock.acquire(core.options.lock_timeout_s if timeout_s is None else timeout_s)
+        try:
+            self._lock.acquire(core.options.lock_timeout_s if timeout_s is None else timeout_s)
+        except LogError:
+            core.check()  # Closed meanwhile: that is what to say.
+            raise
         try:
             core.check()
             found = self._append(planned, time_ns)
@@ -569,7 +576,7 @@ class Log:
         core.check()
         with core.tail_lock:
             segment = core.active
-            return SyncTarget(segment.file, core.head_seq, segment.base_seq, segment.end)
+            return SyncTarget(core.file_of(segment), core.head_seq, segment.base_seq, segment.end)
 
     def _synced(self, target: SyncTarget) -> int:
         """Tell TIP of a sync; the seq that is durable, after settling what another sync doubts."""
@@ -688,7 +695,7 @@ def _refuse_in_child() -> None:
     """
     for log in list(_OPEN_LOGS):
         log._core.state = "forked"
-        log._files.close()
+        log._files.close(wait=False)
 
 
 after_fork_in_child(_refuse_in_child)

@@ -289,7 +289,7 @@ class _Verifier:
         self, segment: Segment, upto: int | None, *, is_last: bool
     ) -> Iterator[GoodFrame | Damage | SealFound]:
         """What is in a segment; the end of the last one is looked at while nobody writes."""
-        fd = segment.file.fd
+        fd = segment.fd
         inspector = Inspector(
             self._fs,
             fd,
@@ -340,7 +340,7 @@ class _Verifier:
 
     def _check_seal(self, segment: Segment, found: SealFound, builder: SealBuilder | None) -> None:
         """The SEAL against what the frames before it say."""
-        size, offset = self._fs.size(segment.file.fd), found.offset
+        size, offset = self._fs.size(segment.fd), found.offset
         seal = read_seal(self._core, segment, offset, size)
         evidence = seal if isinstance(seal, str) else ""
         place = self._place
@@ -365,7 +365,7 @@ class _Verifier:
                 wanted += b"".join(content.parts)
                 body_bytes = frame_bytes(found.header) - FRAME_HEADER_BYTES
                 start = offset + FRAME_HEADER_BYTES
-                got = read_exactly(self._fs.pread, segment.file.fd, body_bytes, start)
+                got = read_exactly(self._fs.pread, segment.fd, body_bytes, start)
                 if got != wanted:
                     evidence = "the columns of the frames before it, got others"
         if evidence:

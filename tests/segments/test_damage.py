@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fmemory_segments import Log, LogError, LogReason, PosixFileSystem, verify_store
+from fmemory_segments._tip import SLOT_BYTES
 from fmemory_segments.errors import LogCorrupt
 from tests.segments.log_tools import (
     ROUNDS,
@@ -28,7 +29,7 @@ from tests.segments.log_tools import (
     small_store,
 )
 
-SEGMENT_BYTES_MAX = 1_500
+SEGMENT_BYTES_MAX = 900
 # 9 comes past every byte with another bit each time; FMEMORY_TEST_ROUNDS=2 leaves none out.
 BIT_STEP = 1 if ROUNDS > 1 else 9
 STEP = 1 if ROUNDS > 1 else 3
@@ -37,7 +38,7 @@ STEP = 1 if ROUNDS > 1 else 3
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("damage") / "store"
-    small_store(path, events=6, segment_bytes_max=SEGMENT_BYTES_MAX)
+    small_store(path, events=4, segment_bytes_max=SEGMENT_BYTES_MAX)
     active = segments_of(path)[-1]
     # Sweeps over 256 KiB of zeros would say the same a hundred thousand times.
     active.write_bytes(active.read_bytes().rstrip(b"\0") + bytes(72))
@@ -84,6 +85,8 @@ def test_every_flipped_bit_is_harmless_or_named(
     target = target_of(copy, name)
     content = target.read_bytes()
     for bit in range(0, 8 * len(content), BIT_STEP):
+        if name == "TIP" and bit // 8 % 512 >= SLOT_BYTES:
+            continue  # Between the slots there is nothing.
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         target.write_bytes(damaged)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -187,7 +186,6 @@ def test_half_made_files_are_removed_by_the_next_writer_alone(tmp_path: Path) ->
     assert not left.exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_folder_without_write_permission_opens_for_reading(tmp_path: Path) -> None:
     small_store(tmp_path)
     expected = opens(tmp_path)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fmemory_segments import (
+    Blob,
     Envelope,
     Log,
     RowRun,
@@ -161,3 +162,16 @@ def test_usage_counts_events_and_bytes(log: Log) -> None:
     assert found[SESSION, "note.taken"].event_count == 2
     assert found[SESSION, "note.taken"].payload_bytes == 2 * 24
     assert found[RECORDS, "records_put"].event_count == 1
+
+
+def test_near_payloads_come_in_one_read(tmp_path: Path) -> None:
+    fs = WatchedFileSystem()
+    with Log.open(tmp_path, fs=fs, durability="os") as log:
+        for number in range(50):
+            say(log, b"word %d" % number)
+        fs.calls.clear()
+        found = log.payloads(range(1, 51))
+        assert fs.calls == ["pread"]
+    assert [payload.data for payload in found if isinstance(payload, Blob)] == [
+        b"word %d" % number for number in range(50)
+    ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fmemory_segments import (
     Log,
 )
@@ -57,3 +59,17 @@ def test_open_reads_sealed_segments_by_their_seal(tmp_path: Path) -> None:
     fs = WatchedFileSystem()
     with Log.open(tmp_path, fs=fs, read_only=True):
         assert fs.calls.count("pread") <= 6 * count + 4
+
+
+def test_many_segments_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fmemory_segments._core.FILES_OPEN_MAX", 4)
+    fs = WatchedFileSystem()  # Its syncs do nothing.
+    with Log.open(tmp_path, fs=fs, segment_frames_max=1) as log:
+        for number in range(20):
+            put(log, number)
+        expected = contents(log)
+        assert log.stats().segment_count == 20
+        assert sum(segment.file is not None for segment in log._core.segments) <= 5
+    with Log.open(tmp_path, fs=fs, read_only=True) as log:
+        assert contents(log) == expected
+        assert sum(segment.file is not None for segment in log._core.segments) <= 5

@@ -230,7 +230,7 @@ def test_torn_tail_of_a_dead_writer_is_set_aside_by_the_next_commit(tmp_path: Pa
         say(dead, b"word" * 100, b"more" * 100, durability="os")
         start = log._core.active.end
         end = dead._core.active.end
-        os.ftruncate(dead._core.active.file.fd, end - 50)
+        os.ftruncate(dead._core.active.fd, end - 50)
     assert contents(log) == contents(reader) == before
     assert (reader.recovery.offset, reader.recovery.applied) == (start, False)
     say(log, b"goes on")
