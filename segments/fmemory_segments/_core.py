@@ -204,7 +204,7 @@ class Core:
         self._opened.append(opened)
         for _ in range(len(self._opened) - FILES_OPEN_MAX):
             oldest = self._opened.popleft()
-            if oldest.is_sealed and oldest is not opened:
+            if oldest.is_sealed and oldest is not opened and oldest not in self.segments[-1:]:
                 oldest.file = None
             else:
                 self._opened.append(oldest)

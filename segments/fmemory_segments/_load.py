@@ -98,11 +98,12 @@ class Loader:
         seal_offset = find_seal(core, segment, size)
         if seal_offset is not None:
             found = read_seal(core, segment, seal_offset, size)
-            if isinstance(found, Seal):
+            if isinstance(found, Seal) and _stands(found, successor):
                 self._take_seal(segment, found, seal_offset, size)
                 return Stop(size, segment.next_seq, CLEAN)
             if successor is not None and not successor.header.took_tail:
-                raise self._no_seal(segment, seal_offset, found)
+                evidence = found if isinstance(found, str) else "the last segment, got one behind"
+                raise self._no_seal(segment, seal_offset, evidence)
         elif successor is not None and not successor.header.took_tail:
             raise self._no_seal(segment, size, "a SEAL, got none")
         if successor is None:
@@ -196,10 +197,26 @@ class Loader:
         return self._core.corrupt(judgement, segment, offset, segment.base_seq)
 
 
+def _stands(seal: Seal, successor: Segment | None) -> bool:
+    """False if the successor took over events that the SEAL, whose sync failed, counts as its."""
+    return (
+        successor is None
+        or not successor.header.took_tail
+        or successor.base_seq > seal.index.last_seq
+    )
+
+
 def apply_frames(
-    segment: Segment, frames: list[WrittenFrame], streams: StreamIndex, recent: Recent
+    segment: Segment,
+    frames: list[WrittenFrame],
+    streams: StreamIndex,
+    recent: Recent,
+    core: Core | None = None,
 ) -> None:
     """Take the frames of a whole batch into the index of their segment.
+
+    Args:
+        core: The open log whose newest events these are; None while a log is being loaded.
 
     Raises:
         RevisionGap: An event does not follow in its stream.
@@ -223,6 +240,10 @@ def apply_frames(
     size = frame_bytes(batch.header)
     segment.prev_frame_bytes = size
     segment.time_ns = batch.header.time_ns + batch.events[-1].recorded_after_ns
+    if core is not None:
+        core.time_ns = segment.time_ns
+        core.head_seq = batch.header.last_seq
+    # Last of all: whoever finds nothing behind the end takes the head for the newest event.
     segment.end = segment.frames_end = offset + size
 
 

@@ -8,7 +8,6 @@ exclusive lock.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 
 from fmemory_segments._append import cut_back
 from fmemory_segments._catalog import (
@@ -24,7 +23,6 @@ from fmemory_segments._chain import ChainCache, next_chain, whole_frames
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._frame import (
     FRAME_HEADER_BYTES,
-    Buffer,
     frame_bytes,
     pack_frame,
 )
@@ -80,9 +78,10 @@ def roll(core: Core, *, synced_to: int) -> None:
         name = create_segment(core.fs, core.path, header)
         file, _ = open_segment(core.fs, core.path, name, write=True, store_id=core.store_id)
     with core.tail_lock:
-        opened = Segment.begin(core.path / str(name), header, file, segment.time_ns)
-        core.set_segments((*core.segments, opened))
-        core.limit_files(opened)
+        if core.active is segment:  # A reader of this process may have found it first.
+            opened = Segment.begin(core.path / str(name), header, file, segment.time_ns)
+            core.set_segments((*core.segments, opened))
+            core.limit_files(opened)
 
 
 def seal(core: Core, segment: Segment, *, synced_to: int) -> None:
@@ -107,21 +106,24 @@ def seal(core: Core, segment: Segment, *, synced_to: int) -> None:
         salt=segment.header.salt,
         offset=segment.frames_end,
     )
-    end = segment.frames_end + sum(map(len, buffers))
-    try:
-        _write_joined(core, segment, buffers)
-        core.fs.truncate(segment.fd, end)
-    except BaseException as error:
-        cut_back(core, segment, segment.frames_end)
-        if isinstance(error, OSError):
-            raise write_failed(error, segment.path, segment.frames_end) from error
-        raise
-    sync_segment(core, segment)
+    packed = b"".join(buffers)
+    start = segment.frames_end
+    # Under the tail lock no reader of this process meets a SEAL that is taken back, and with the
+    # zeros cut off first nothing can fail once it is whole.
     with core.tail_lock:
-        segment.index.freeze()
-        segment.end = end
+        try:
+            core.fs.truncate(segment.fd, start)
+            write_all(core.fs, segment.fd, packed, start)
+        except BaseException as error:
+            cut_back(core, segment, start)
+            if isinstance(error, OSError):
+                raise write_failed(error, segment.path, start) from error
+            raise
+        segment.end = start + len(packed)
         segment.chain = chain
         segment.is_sealed = True
+    sync_segment(core, segment)
+    segment.index.freeze()
 
 
 def sync_segment(core: Core, segment: Segment) -> None:
@@ -235,7 +237,3 @@ def _copy_frames(core: Core, source: Segment, fd: int, header: SegmentHeader) ->
         write_all(core.fs, fd, b"".join(buffers), offset)
         prev_frame_bytes = frame_bytes(frame)
         offset += prev_frame_bytes
-
-
-def _write_joined(core: Core, segment: Segment, buffers: Sequence[Buffer]) -> None:
-    write_all(core.fs, segment.fd, b"".join(buffers), segment.frames_end)

@@ -89,6 +89,14 @@ class Tail:
             return core.head_seq
         return self._follow(probe)
 
+    def look_closer(self) -> None:
+        """Find a tail that was moved, also where nothing new stands behind the known end.
+
+        Raises:
+            As `refresh`.
+        """
+        self._follow(b"")
+
     def catch_up(self) -> Tip:
         """Take in everything, cut off a torn tail. Under the exclusive lock.
 
@@ -221,8 +229,11 @@ class Tail:
         while True:
             segment = core.active
             if segment.is_sealed:
-                if not self._open_next(segment):
-                    return None
+                if self._open_next(segment):
+                    continue
+                stop = self._reload_if_moved(segment, tip)
+                if stop is not None or core.active is segment:
+                    return stop
                 continue
             size = core.fs.size(segment.fd)
             if size < segment.end or tip.segment_base > segment.base_seq:
@@ -258,12 +269,10 @@ class Tail:
         )
         for frames in walk.batches():
             try:
-                apply_frames(segment, frames, core.streams, core.recent)
+                apply_frames(segment, frames, core.streams, core.recent, core)
             except RevisionGap as gap:
                 judgement = Judgement(Verdict.DAMAGED, LogReason.FRAME_CONTENT, str(gap))
                 return Stop(segment.end, segment.next_seq, judgement)
-            core.time_ns = segment.time_ns
-            core.head_seq = segment.next_seq - 1
         assert walk.stop is not None
         return walk.stop
 
@@ -299,8 +308,7 @@ class Tail:
         core = self._core
         newest = list_store(core.fs, core.path).segments[-1]
         if core.path / str(newest) == segment.path:
-            size = core.fs.size(segment.fd)
-            if size < segment.end:
+            if core.fs.size(core.file_of(segment).fd) < segment.end:
                 raise self._went_back(None)
             return None
         loaded = self._adopt(list_store(core.fs, core.path), tip)

@@ -29,7 +29,7 @@ from fmemory_segments._roll import roll, settle
 from fmemory_segments._rows import read_rows
 from fmemory_segments._sync import GroupSync, IntervalSync, SyncTarget
 from fmemory_segments._watch import Watcher
-from fmemory_segments.errors import InvalidDraft, LogError, LogReason
+from fmemory_segments.errors import InvalidDraft, LogCorrupt, LogError, LogReason
 from fmemory_segments.event import (
     Commit,
     Draft,
@@ -325,6 +325,13 @@ class Log:
             LogCorrupt, LogReadFailed: One is damaged or cannot be read.
         """
         self._core.check()
+        segments = self._core.segments
+        try:
+            return payloads(self._core, seqs)
+        except LogCorrupt:
+            self._tail.look_closer()
+            if self._core.segments is segments:
+                raise
         return payloads(self._core, seqs)
 
     def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
@@ -344,6 +351,13 @@ class Log:
         """
         if self._core.state not in _USABLE:
             self._core.check()
+        segments = self._core.segments
+        try:
+            return read_rows(self._core, locs, notes=notes, vectors=vectors)
+        except LogCorrupt:
+            self._tail.look_closer()
+            if self._core.segments is segments:
+                raise
         return read_rows(self._core, locs, notes=notes, vectors=vectors)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
@@ -551,9 +565,7 @@ class Log:
         # take them in, and they would be there twice.
         with core.tail_lock:
             write_batch(core, segment, finished)
-            apply_frames(segment, finished.frames, core.streams, core.recent)
-            core.time_ns = segment.time_ns
-            core.head_seq = first_seq + prepared.event_count - 1
+            apply_frames(segment, finished.frames, core.streams, core.recent, core)
         return first_seq, core.head_seq, recorded_at_ns
 
     def _segment_for(self, prepared: PreparedBatch, synced_to: int) -> Segment:

@@ -13,9 +13,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fmemory_segments import Log, LogError, LogReason
+from fmemory_segments import Log, LogError, LogReason, Rows
 from fmemory_segments.errors import LogPoisoned, StoreFull
 from tests.segments.log_tools import (
     ROUNDS,
@@ -359,3 +360,54 @@ def test_reading_calls_no_writing_function(tmp_path: Path) -> None:
         assert not log.verify()
         log.stats()
     assert files_of(tmp_path) == files
+
+
+def test_sync_that_fails_while_sealing_leaves_a_log_that_goes_on(tmp_path: Path) -> None:
+    """The SEAL is there, and counts events whose sync failed."""
+    fails = [False]
+    fs = FailingFileSystem(lambda name, _: fails[0] and name == "datasync")
+    bad = Log.open(tmp_path, fs=fs, durability="os", segment_frames_max=3)
+    reader = Log.open(tmp_path, read_only=True)
+    say(bad, b"safe", durability="fsync")
+    say(bad, b"in doubt")
+    say(bad, b"this too")
+    fails[0] = True
+    with pytest.raises(LogPoisoned):
+        say(bad, b"of the next segment")
+    bad.close()
+    seen = contents(reader)
+    assert seen[1] == 3
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    with Log.open(tmp_path) as log:
+        assert contents(log) == seen
+        say(log, b"after")
+        reader._tail._look_again_at = 0.0
+        assert reader.refresh() == 4
+        assert contents(reader) == contents(log)
+    reader.close()
+    assert not damage_findings(tmp_path)
+
+
+def test_rows_of_a_moved_tail_are_read_by_handles_that_did_not_see_the_move(tmp_path: Path) -> None:
+    fails = [False]
+    fs = FailingFileSystem(lambda name, _: fails[0] and name == "datasync")
+    bad, reader = Log.open(tmp_path, fs=fs), Log.open(tmp_path, read_only=True)
+    put(bad, 1, 2)
+    fails[0] = True
+    with pytest.raises(LogPoisoned):
+        put(bad, 2, 20)
+    bad.close()
+    reader.refresh()
+    locs = (2 << 16) + np.arange(20, dtype=np.uint64)
+    with Log.open(tmp_path) as mover:
+        expected = mover.rows(locs)
+        assert reader.rows(locs).notes == expected.notes
+        assert [_nonces(one) for one in reader.payloads([2])] == [
+            _nonces(one) for one in mover.payloads([2])
+        ]
+    reader.close()
+
+
+def _nonces(payload: object) -> bytes:
+    assert isinstance(payload, Rows)
+    return payload.nonces

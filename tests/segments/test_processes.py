@@ -280,3 +280,46 @@ def test_threads_share_syncs_and_every_commit_is_durable(tmp_path: Path) -> None
     assert fs.calls.count("datasync") <= 160
     assert log.refresh() == 160
     log.close()
+
+
+def test_threads_that_read_and_threads_that_write_share_a_handle(tmp_path: Path) -> None:
+    """Readers refresh while the same handle appends and rolls: nothing is taken in twice."""
+    log = Log.open(tmp_path, fs=WatchedFileSystem(), segment_bytes_max=4_000, durability="os")
+    other = Log.open(tmp_path, fs=WatchedFileSystem(), segment_bytes_max=4_000, durability="os")
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            last = 0
+            while not stop.is_set():
+                head = log.refresh()
+                assert head >= last
+                last = head
+        except BaseException as error:
+            failures.append(error)
+
+    def write(handle: Log) -> None:
+        try:
+            for number in range(100 * ROUNDS):
+                say(handle, b"%d" % number * 20)
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    writers = [threading.Thread(target=write, args=(handle,)) for handle in (log, log, other)]
+    for thread in (*readers, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join(WAIT_S)
+    stop.set()
+    for thread in readers:
+        thread.join(WAIT_S)
+    assert not failures
+    assert log.refresh() == 300 * ROUNDS
+    assert contents(log) == contents(other)
+    bases = [segment.base_seq for segment in log._core.segments]
+    assert bases == sorted(set(bases))
+    log.close()
+    other.close()
+    assert not damage_findings(tmp_path)
