@@ -15,6 +15,7 @@ shows any moment of its past.
 from fmemory import messages
 from fmemory._audit import Audit, audit
 from fmemory._engine.backend import JournalBackend, JournalView
+from fmemory._json_values import JsonObject, JsonValue
 from fmemory._receipt import Receipt
 from fmemory.backend import LogBackend, LogView, MemoryBackend, MemoryView
 from fmemory.config import MemoryBackendConfig, aopen, create_memory_backend, open  # noqa: A004
@@ -135,6 +136,8 @@ __all__ = [
     "Journal",
     "JournalBackend",
     "JournalView",
+    "JsonObject",
+    "JsonValue",
     "LogBackend",
     "LogCorrupt",
     "LogPoisoned",

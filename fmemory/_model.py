@@ -9,6 +9,7 @@ become UTC. `Note` and `MemoryRecord` are not Models, because scans build them b
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from datetime import datetime
 from enum import Enum
@@ -82,6 +83,10 @@ class Model(msgspec.Struct, frozen=True, eq=False):
             for name in self.__struct_fields__
         )
 
+    def __ne__(self, other: object) -> bool:
+        # msgspec has one of its own, which would compare identities.
+        return not self == other
+
     def __hash__(self) -> int:
         return hash((type(self), *(getattr(self, name) for name in self.__struct_fields__)))
 
@@ -101,7 +106,7 @@ class Model(msgspec.Struct, frozen=True, eq=False):
                 `where` is its path.
         """
         fields = dict(fields_of(cls))
-        optional = [field.name for field in msgspec.structs.fields(cls) if not field.required]
+        optional = _optional_fields(cls)
         checked = check_keys(data, fields, optional, owner=cls.__name__)
         built: dict[str, Any] = {}
         for name, value in checked.items():
@@ -137,6 +142,11 @@ class Model(msgspec.Struct, frozen=True, eq=False):
     def _schema(cls, defs: JsonObject) -> JsonObject:
         """The schema of one instance; `defs` takes those of the classes in it."""
         return struct_schema(cls, defs)
+
+
+@functools.cache
+def _optional_fields(cls: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple([field.name for field in msgspec.structs.fields(cls) if not field.required])
 
 
 def equal_values(one: object, other: object) -> bool:

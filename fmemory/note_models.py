@@ -199,6 +199,10 @@ class MemoryRecord(msgspec.Struct, frozen=True, gc=False, eq=False):
             and equal_values(self.vector, other.vector)
         )
 
+    def __ne__(self, other: object) -> bool:
+        # msgspec has one of its own, which would compare identities.
+        return not self == other
+
     __hash__ = None  # type: ignore[assignment]  # metadata and vectors can change
 
     def to_dict(self) -> JsonObject:

@@ -253,13 +253,13 @@ class State:
 
     def seq_at(self, time: datetime, where: str = "time") -> int:
         """The newest event recorded at or before a time; 0 if there is none. Cost: O(log n)."""
-        wanted = stored.to_ns(time, where)
+        wanted = stored.to_ns(time, where, clamp=True)
         # Times are shown in microseconds, so that is how they are compared.
         return self._count_while(lambda ns: ns // 1000 * 1000 <= wanted)
 
     def seq_before(self, time: datetime, where: str) -> int:
         """The newest event recorded before a time; 0 if there is none. Cost: O(log n)."""
-        wanted = stored.to_ns(time, where)
+        wanted = stored.to_ns(time, where, clamp=True)
         return self._count_while(lambda ns: ns // 1000 * 1000 < wanted)
 
     def find(self, event_id: str, stream: Stream | None) -> Event | None:

@@ -189,8 +189,11 @@ def from_us(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def to_ns(time: datetime, where: str) -> int:
+def to_ns(time: datetime, where: str, *, clamp: bool = False) -> int:
     """Unix nanoseconds of an aware time, as envelopes carry it.
+
+    Args:
+        clamp: Take the nearest time that 64 bits hold, for comparisons.
 
     Raises:
         ContractError: Not a datetime, a naive one, or one that 64 bits do not hold.
@@ -200,6 +203,8 @@ def to_ns(time: datetime, where: str) -> int:
     except ContractError as error:
         raise error.within(where) from None
     nanoseconds = to_us(time) * 1000
+    if clamp:
+        return max(-_NS_BOUND, min(_NS_BOUND - 1, nanoseconds))
     if not -_NS_BOUND <= nanoseconds < _NS_BOUND:
         raise ContractError(
             f"expected a time of the years 1678 to 2262, got {time.isoformat()}",

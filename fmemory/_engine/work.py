@@ -55,6 +55,7 @@ class Work:
         self.repeated: Receipt | None = None
         self._projection = projection
         self._head = txn.head_seq
+        self._event_ids: set[tuple[Stream, str]] = set()
         self._revisions: dict[Stream, int] = {}
         self._records: dict[tuple[str, ...], _PendingRecords] = {}
         self._metas: dict[tuple[str, ...], MetaFold] = {}
@@ -167,6 +168,8 @@ class Work:
             )
             event_id = None
             self.drafts.append(draft)
+            if draft.event_id is not None:
+                self._event_ids.add((stream, draft.event_id))
             if self._shared:
                 self._apply(draft)
         self._revisions[stream] = revision
@@ -189,9 +192,8 @@ class Work:
         """
         if event_id is None:
             return False
-        for draft in self.drafts:
-            if draft.stream == stream and draft.event_id == event_id:
-                raise reused_id(stream, event_id, "an earlier operation of the same batch")
+        if (stream, event_id) in self._event_ids:
+            raise reused_id(stream, event_id, "an earlier operation of the same batch")
         found = self.txn.find(stream, event_id)
         if found is None:
             return False

@@ -16,7 +16,14 @@ import numpy as np
 
 from fmemory._engine.backend import JournalBackend
 from fmemory._engine.work import payload_bytes
-from fmemory.errors import ClosedStore, StorageError, StoreBusy
+from fmemory.errors import (
+    ClosedStore,
+    ContractError,
+    NotFound,
+    Reason,
+    StorageError,
+    StoreBusy,
+)
 from fmemory.journal import (
     Blob,
     Capabilities,
@@ -39,7 +46,15 @@ from fmemory.journal import (
     Usage,
 )
 from fmemory_segments import StreamIndex, chain_step, event_digest, payload_digest
-from fmemory_segments.event import LOC_ROW_BITS, NONCE_BYTES, ZERO_CHAIN, UInt64Array, VectorArray
+from fmemory_segments.event import (
+    EVENT_BYTES_MAX,
+    LOC_ROW_BITS,
+    NONCE_BYTES,
+    ROWS_MAX,
+    ZERO_CHAIN,
+    UInt64Array,
+    VectorArray,
+)
 
 _ROW_MASK = (1 << LOC_ROW_BITS) - 1
 
@@ -115,6 +130,8 @@ class MemoryJournal:
     def payloads(self, seqs: Sequence[int]) -> list[Payload]:
         """Payloads as they were stored."""
         self._check_open()
+        for seq in seqs:
+            self._check_seq(seq, least=1)
         return [self._events[seq - 1].payload for seq in seqs]
 
     def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
@@ -149,6 +166,7 @@ class MemoryJournal:
     def head(self, upto: int | None = None) -> Head:
         """The newest event with its chain value, hashed up to here when asked for."""
         seq = self.refresh() if upto is None else upto
+        self._check_seq(seq, least=0)
         with self._lock:
             for stored in self._events[len(self._chain) - 1 : seq]:
                 digest = event_digest(stored.envelope, payload_digest(stored.payload))
@@ -178,6 +196,8 @@ class MemoryJournal:
             drafts = plan(_MemoryTxn(self, head, now))
             if not drafts:
                 return None
+            for draft in drafts:
+                _check_size(draft)
             self._extend(
                 _stored(draft, head + number, now) for number, draft in enumerate(drafts, 1)
             )
@@ -262,6 +282,14 @@ class MemoryJournal:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedStore("the memory was closed, and what it held is gone; open a new one")
+
+    def _check_seq(self, seq: int, *, least: int) -> None:
+        if not least <= seq <= len(self._events):
+            raise NotFound(
+                f"event: expected a seq from {least} to {len(self._events)}, got {seq}",
+                reason=Reason.EVENT_NOT_FOUND,
+                key=str(seq),
+            )
 
     def _slice(self, after: int, upto: int) -> list[StoredEvent]:
         self._check_open()
@@ -371,6 +399,22 @@ def _stored(draft: Draft, seq: int, now_ns: int) -> StoredEvent:
         draft.count,
     )
     return StoredEvent(envelope, payload)
+
+
+def _check_size(draft: Draft) -> None:
+    payload = draft.payload
+    if isinstance(payload, Rows) and len(payload) > ROWS_MAX:
+        raise ContractError(
+            f"expected at most {ROWS_MAX} rows in one event, got {len(payload)}; nothing was"
+            " written; append several events",
+            reason=Reason.TOO_LARGE,
+        )
+    if payload_bytes(payload) > EVENT_BYTES_MAX:
+        raise ContractError(
+            f"expected a payload of at most {EVENT_BYTES_MAX} bytes, got"
+            f" {payload_bytes(payload)}; nothing was written; split it",
+            reason=Reason.TOO_LARGE,
+        )
 
 
 def _spans(locs: UInt64Array) -> Iterator[tuple[int, int, int]]:

@@ -27,7 +27,7 @@ from benchmarks.sqlite_side import Sqlite, TunedSqlite  # noqa: E402
 from benchmarks.timing import Samples, mean_ratio, median_ratio  # noqa: E402
 
 SIDES = {"fmemory", "SQLite", "SQLite tuned", "LMDB"}
-TOY = ("--records", "700", "--dim", "8", "--rounds", "1", "--rest", "0")
+TOY = ("--records", "600", "--dim", "8", "--rounds", "1", "--rest", "0")
 
 
 @dataclass(frozen=True)
