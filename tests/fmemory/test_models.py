@@ -572,7 +572,7 @@ def test_a_manifest_copies_with_one_change() -> None:
 
 def test_unequal_is_the_opposite_of_equal_for_models_and_records() -> None:
     one, same = FeatureRecord("a", "b", "c"), FeatureRecord("a", "b", "c")
-    assert not one != same
+    assert (one != same) is False
     assert one != FeatureRecord("z", "b", "c")
     record, again = (MemoryRecord.create(Note.create("t", id="n", timestamp=1)) for _ in range(2))
-    assert not record != again
+    assert (record != again) is False
