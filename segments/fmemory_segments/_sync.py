@@ -60,13 +60,14 @@ class GroupSync:
     def sync(self, upto: int) -> int:
         """Return when every event up to `upto` is on disk; the durable seq.
 
+        It is smaller only if another process left doubt that this one may not settle.
+
         Raises:
             LogPoisoned: A sync failed, this one or an earlier one.
         """
         if self.durable_seq >= upto and self._error is None:
             return self.durable_seq
-        while not self._lead_or_wait(upto):
-            pass
+        self._lead_or_wait(upto)
         return self.durable_seq
 
     def covered(self, seq: int) -> None:
@@ -74,13 +75,13 @@ class GroupSync:
         with self._turn:
             self.durable_seq = max(self.durable_seq, seq)
 
-    def _lead_or_wait(self, upto: int) -> bool:
+    def _lead_or_wait(self, upto: int) -> None:
         with self._turn:
             while True:
                 if self._error is not None:
                     raise copy.copy(self._error)  # Threads must not share a traceback.
                 if self.durable_seq >= upto:
-                    return True
+                    return
                 if not self._is_syncing:
                     self._is_syncing = True
                     break
@@ -104,7 +105,6 @@ class GroupSync:
                 self._is_syncing = False
                 if self._waiting:
                     self._turn.notify_all()
-        return self.durable_seq >= upto
 
 
 class IntervalSync:

@@ -11,25 +11,24 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Self, TypeAlias
 
-from fmemory_segments._append import finish_batch, prepare_drafts, prepare_import, write_batch
+from fmemory_segments._append import prepare_drafts, prepare_import
 from fmemory_segments._batch import PreparedBatch
 from fmemory_segments._catalog import reading
 from fmemory_segments._chain import ChainCache
-from fmemory_segments._core import Core, Durability, Options, Segment
+from fmemory_segments._core import Core, Durability, Options, State
 from fmemory_segments._events import count_usage, envelopes, fold, payloads, unknown_event
-from fmemory_segments._load import apply_frames
-from fmemory_segments._lock import FileLock
 from fmemory_segments._open import OpenedFiles, open_files
-from fmemory_segments._roll import roll, settle
+from fmemory_segments._reports import LogHealth, LogStats, LogUsage
 from fmemory_segments._rows import read_rows
-from fmemory_segments._sync import GroupSync, IntervalSync, SyncTarget
+from fmemory_segments._sync import IntervalSync
+from fmemory_segments._txn import LogTxn
 from fmemory_segments._watch import Watcher
-from fmemory_segments.errors import InvalidDraft, LogCorrupt, LogError, LogReason
+from fmemory_segments._writer import DURABILITIES, Writer
+from fmemory_segments.errors import LogCorrupt
 from fmemory_segments.event import (
     Commit,
     Draft,
@@ -50,86 +49,22 @@ from fmemory_segments.verify import verify_store
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 SEGMENT_FRAMES_MAX = 65_536
-DURABILITIES: tuple[Durability, ...] = ("fsync", "interval", "os")
 
-Plan: TypeAlias = Callable[["LogTxn"], Sequence[Draft] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class LogStats:
-    """How large a log is.
-
-    Attributes:
-        event_count: Events ever appended.
-        stream_count: Streams with at least one event.
-        segment_count: Segment files.
-        stored_bytes: Their size, zeros ahead included.
-        index_bytes: Memory of the places of events and rows in this process.
-    """
-
-    event_count: int
-    stream_count: int
-    segment_count: int
-    stored_bytes: int
-    index_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogUsage:
-    """How much one type of event of one stream holds.
-
-    Attributes:
-        stream: The stream.
-        type: Of the events.
-        event_count: How many.
-        payload_bytes: What their payloads take, nonces and padding included.
-    """
-
-    stream: Stream
-    type: str
-    event_count: int
-    payload_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogHealth:
-    """The state of a handle.
-
-    Attributes:
-        state: `ok`, `full` (appends are refused until there is room), `poisoned` (reopen),
-            or `closed` (also for a handle that was carried over a fork).
-        head_seq: Newest event seen.
-        durable_seq: Everything up to here is known to be on disk.
-        recoveries: Torn tails that this handle cut off, or saw.
-        notices: Sentences about what a person should know.
-    """
-
-    state: Literal["ok", "full", "poisoned", "closed"]
-    head_seq: int
-    durable_seq: int
-    recoveries: tuple[RecoveryReport, ...]
-    notices: tuple[str, ...]
+Plan: TypeAlias = Callable[[LogTxn], Sequence[Draft] | None]
 
 
 class Log:
     """An open log. Threads may share it; other processes may have the same log open."""
 
-    def __init__(self, core: Core, files: OpenedFiles, lock: FileLock | None) -> None:
+    def __init__(self, core: Core, files: OpenedFiles) -> None:
         """Use `Log.open`."""
         self._core = core
         self._files = files
-        self._lock = lock
         self._tail = files.tail
         self._chain = ChainCache()
         self._watcher = Watcher(core.path)
-        self._sync = GroupSync(
-            datasync=core.fs.datasync,
-            target=self._sync_target,
-            synced=self._synced,
-            failed=core.sync_failed,
-            durable_seq=files.durable_seq,
-        )
-        core.durable_seq = lambda: self._sync.durable_seq
+        self._writer = Writer(core, files.tail, files.lock, files.durable_seq)
+        core.durable_seq = lambda: self._writer.durable_seq
         self._interval = IntervalSync(_sync_if_alive(weakref.ref(self)), core.options.interval_s)
         _OPEN_LOGS.add(self)
 
@@ -188,7 +123,7 @@ class Log:
         )
         core = Core(fs or PosixFileSystem(), Path(path).absolute(), options)
         files = open_files(core, create=create, allow_network=allow_network)
-        return cls(core, files, files.lock)
+        return cls(core, files)
 
     @property
     def path(self) -> Path:
@@ -253,11 +188,16 @@ class Log:
         Cost: about 60 µs and one fdatasync, which concurrent writers share.
         """
 
-        def planned(txn: LogTxn) -> PreparedBatch | None:
-            drafts = plan(txn)
+        def prepare(head_seq: int, now_ns: int) -> PreparedBatch | None:
+            drafts = plan(LogTxn(self, head_seq, now_ns))
             return prepare_drafts(self._core, drafts) if drafts else None
 
-        return self._commit(planned, durability, timeout_s)
+        done = self._writer.commit(
+            prepare, self._interval, durability=durability, timeout_s=timeout_s
+        )
+        if done is not None:
+            self._watcher.notify()
+        return done
 
     def import_exact(self, events: Iterable[StoredEvent]) -> Commit | None:
         """Append events with the seq, revision, times and nonces they carry, as one batch.
@@ -272,10 +212,14 @@ class Log:
             return None
         time_ns = stored[0].envelope.recorded_at_ns
 
-        def planned(_: LogTxn) -> PreparedBatch:
+        def prepare(_head_seq: int, _now_ns: int) -> PreparedBatch:
             return prepare_import(self._core, stored)
 
-        return self._commit(planned, None, None, time_ns=time_ns)
+        done = self._writer.commit(
+            prepare, self._interval, durability=None, timeout_s=None, time_ns=time_ns
+        )
+        self._watcher.notify()
+        return done
 
     def fold(
         self, after: int, upto: int, stream: Stream | None = None
@@ -409,7 +353,7 @@ class Log:
         newest = self._core.head_seq
         if upto is None or upto > newest:
             newest = self.refresh()
-        return self._sync.sync(newest if upto is None else min(upto, newest))
+        return self._writer.sync(newest if upto is None else min(upto, newest))
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called when there may be new events; returns how to stop that.
@@ -466,7 +410,7 @@ class Log:
         return LogHealth(
             "closed" if core.state == "forked" else core.state,
             core.head_seq,
-            self._sync.durable_seq,
+            self._writer.durable_seq,
             tuple(core.recoveries),
             tuple(core.notices),
         )
@@ -479,7 +423,7 @@ class Log:
         self._interval.stop()
         try:
             if core.state in _USABLE and self._interval.is_dirty:
-                self._sync.sync(core.head_seq)
+                self._writer.sync(core.head_seq)
         finally:
             is_forked = core.state == "forked"
             core.state = "closed"
@@ -503,187 +447,8 @@ class Log:
     def __repr__(self) -> str:
         return f"Log({str(self.path)!r}, head={self._core.head_seq}, state={self._core.state!r})"
 
-    def _commit(
-        self,
-        planned: Callable[[LogTxn], PreparedBatch | None],
-        durability: Durability | None,
-        timeout_s: float | None,
-        *,
-        time_ns: int | None = None,
-    ) -> Commit | None:
-        core = self._core
-        core.check_writable()
-        wanted = durability or core.options.durability
-        if wanted not in DURABILITIES:
-            raise InvalidDraft(
-                f"durability: expected one of {DURABILITIES}, got {wanted!r}; nothing was written",
-                reason=LogReason.INVALID_DRAFT,
-            )
-        assert self._lock is not None
-        try:
-            self._lock.acquire(core.options.lock_timeout_s if timeout_s is None else timeout_s)
-        except LogError:
-            core.check()  # Closed meanwhile: that is what to say.
-            raise
-        try:
-            core.check()
-            found = self._append(planned, time_ns)
-        finally:
-            self._lock.release()
-        if found is None:
-            return None
-        first_seq, last_seq, recorded_at_ns = found
-        if wanted == "fsync":
-            self._sync.sync(last_seq)
-        elif wanted == "interval":
-            self._interval.touch()
-        self._watcher.notify()
-        return Commit(first_seq, last_seq, recorded_at_ns, wanted == "fsync")
 
-    def _append(
-        self, planned: Callable[[LogTxn], PreparedBatch | None], time_ns: int | None
-    ) -> tuple[int, int, int] | None:
-        """Catch up, ask the plan, write. Under the lock."""
-        core = self._core
-        tip = self._tail.catch_up()
-        if tip.suspect_from:
-            tip = settle(core, self._tail, tip)
-            self._sync.covered(tip.synced_seq)
-        now_ns = max(core.options.clock(), core.time_ns)
-        txn = LogTxn(self, core.head_seq, now_ns)
-        prepared = planned(txn)
-        if prepared is None:
-            return None
-        synced_to = max(tip.synced_seq, self._sync.durable_seq)
-        segment = self._segment_for(prepared, synced_to)
-        recorded_at_ns = now_ns if time_ns is None else time_ns
-        finished = finish_batch(
-            core, segment, prepared, time_ns=recorded_at_ns, synced_to=synced_to
-        )
-        first_seq = core.head_seq + 1
-        # A reader of this process must not find the frames before they are in the index: it would
-        # take them in, and they would be there twice.
-        with core.tail_lock:
-            write_batch(core, segment, finished)
-            apply_frames(segment, finished.frames, core.streams, core.recent, core)
-        return first_seq, core.head_seq, recorded_at_ns
-
-    def _segment_for(self, prepared: PreparedBatch, synced_to: int) -> Segment:
-        """The active segment, or a new one if the batch would make it too large."""
-        core = self._core
-        segment = core.active
-        frame_count = segment.index.frame_count
-        is_full = (
-            segment.end + prepared.size_bytes > core.options.segment_bytes_max
-            or frame_count + len(prepared.frames) > core.options.segment_frames_max
-        )
-        if segment.is_sealed or (is_full and frame_count):
-            roll(core, synced_to=synced_to)
-            self._sync.covered(core.head_seq)
-            self._witness(core.head_seq, segment, segment.frames_end)
-        return core.active
-
-    def _sync_target(self) -> SyncTarget:
-        core = self._core
-        core.check()
-        with core.tail_lock:
-            segment = core.active
-            return SyncTarget(core.file_of(segment), core.head_seq, segment.base_seq, segment.end)
-
-    def _synced(self, target: SyncTarget) -> int:
-        """Tell TIP of a sync; the seq that is durable, after settling what another sync doubts."""
-        if self._core.tip is None:
-            return target.seq
-        suspect_from = self._witness_target(target)
-        if not 0 < suspect_from <= target.seq:
-            return target.seq
-        return self._settle_now()
-
-    def _settle_now(self) -> int:
-        """Another process failed to sync what this one has synced well: write it anew."""
-        core = self._core
-        assert self._lock is not None
-        with self._lock.held(core.options.lock_timeout_s):
-            tip = self._tail.catch_up()
-            if tip.suspect_from:
-                tip = settle(core, self._tail, tip)
-            return tip.synced_seq
-
-    def _witness_target(self, target: SyncTarget) -> int:
-        return self._witness_at(target.seq, target.segment_base, target.offset)
-
-    def _witness(self, seq: int, segment: Segment, offset: int) -> int:
-        return self._witness_at(seq, segment.base_seq, offset)
-
-    def _witness_at(self, seq: int, segment_base: int, offset: int) -> int:
-        """Advance TIP; its `suspect_from`. TIP is a witness: failing to write it costs nothing."""
-        core = self._core
-        assert core.tip is not None
-        try:
-            tip = core.tip.advance(synced_seq=seq, segment_base=segment_base, synced_offset=offset)
-        except (OSError, LogError) as error:
-            core.note(f"TIP could not be written: {error}")
-            return 0
-        return tip.suspect_from
-
-
-class LogTxn:
-    """What a plan sees: the newest state of the log, which nobody else can change meanwhile."""
-
-    __slots__ = ("_log", "head_seq", "now_ns")
-
-    def __init__(self, log: Log, head_seq: int, now_ns: int) -> None:
-        self._log = log
-        self.head_seq = head_seq
-        self.now_ns = now_ns
-
-    @property
-    def store_id(self) -> bytes:
-        """16 bytes that name the log."""
-        return self._log.store_id
-
-    def refresh(self) -> int:
-        """The newest seq; it does not change while the plan runs."""
-        return self.head_seq
-
-    def fold(
-        self, after: int, upto: int, stream: Stream | None = None
-    ) -> Iterator[Envelope | RowRun]:
-        """As `Log.fold`."""
-        return self._log.fold(after, upto, stream)
-
-    def envelopes(
-        self,
-        after: int,
-        upto: int,
-        *,
-        stream: Stream | None = None,
-        backwards: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[Envelope]:
-        """As `Log.envelopes`."""
-        return self._log.envelopes(after, upto, stream=stream, backwards=backwards, limit=limit)
-
-    def payloads(self, seqs: Sequence[int]) -> list[Payload]:
-        """As `Log.payloads`."""
-        return self._log.payloads(seqs)
-
-    def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
-        """As `Log.rows`."""
-        return self._log.rows(locs, notes=notes, vectors=vectors)
-
-    def find(self, stream: Stream, event_id: str) -> int | None:
-        """As `Log.find`."""
-        return self._log.find(stream, event_id)
-
-    def streams(
-        self, prefix: Stream = (), before: int | None = None, limit: int | None = None
-    ) -> list[StreamInfo]:
-        """As `Log.streams`."""
-        return self._log.streams(prefix, before, limit)
-
-
-_USABLE: frozenset[Literal["ok", "full"]] = frozenset(("ok", "full"))
+_USABLE: frozenset[State] = frozenset(("ok", "full"))
 _OPEN_LOGS: weakref.WeakSet[Log] = weakref.WeakSet()
 
 
