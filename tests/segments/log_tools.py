@@ -22,8 +22,8 @@ from fmemory_segments import (
     Stream,
     verify_store,
 )
+from fmemory_segments._txn import LogTxn
 from fmemory_segments.filesystem import FileKind
-from fmemory_segments.log import LogTxn
 from tests.segments.event_strategies import make_rows
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fmemory_segments import Log, LogError
+from fmemory_segments._txn import LogTxn
 from fmemory_segments.errors import ForkedStore, StoreBusy
-from fmemory_segments.log import LogTxn
 from tests.segments.log_tools import contents, put, say, small_store
 
 

@@ -16,10 +16,10 @@ from fmemory_segments import (
     LogReason,
     Rows,
 )
+from fmemory_segments._txn import LogTxn
 from fmemory_segments.errors import (
     InvalidDraft,
 )
-from fmemory_segments.log import LogTxn
 from tests.segments.event_strategies import (
     make_rows,
 )

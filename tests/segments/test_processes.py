@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 
 from fmemory_segments import Blob, Draft, Log, PosixFileSystem, verify_store
+from fmemory_segments._txn import LogTxn
 from fmemory_segments.errors import StoreBusy
-from fmemory_segments.log import LogTxn
 from tests.segments.log_tools import (
     ROUNDS,
     WatchedFileSystem,
