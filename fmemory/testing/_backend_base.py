@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -12,7 +13,7 @@ import pytest
 
 from fmemory._json_values import JsonValue
 from fmemory.backend import MemoryBackend, MemoryView
-from fmemory.errors import MemoryBackendError, Reason
+from fmemory.errors import ContractError, MemoryBackendError, Reason
 from fmemory.record_models import (
     ClearResult,
     DeleteResult,
@@ -37,6 +38,7 @@ BACKEND_CAPABILITIES = (
 SEED_VARIABLE = "FMEMORY_TEST_SEED"
 SESSIONS = ("s1", "s2", "s3")
 
+_numbers = count()
 E = TypeVar("E", bound=MemoryBackendError)
 
 
@@ -50,6 +52,8 @@ class Stores:
 
     def location(self, name: str = "store") -> str:
         """The location of a name; the same one for the same name."""
+        if self._suite.PERSISTENT:
+            self._folder.mkdir(exist_ok=True)
         return self._suite.location(self._folder, name)
 
     def open(self, name: str = "store") -> MemoryBackend:
@@ -107,7 +111,12 @@ class BackendSuiteBase:
         raise NotImplementedError("MULTI_PROCESS is declared: define spawn_target(location)")
 
     def location(self, folder: Path, name: str) -> str:
-        """A location for this name, new for every test: here a path that does not exist yet."""
+        """A location for this name, new for every test: here a path that does not exist yet.
+
+        Args:
+            folder: A folder of the test's own; it exists where PERSISTENT is declared.
+            name: What the test calls the store.
+        """
         return str(folder / name)
 
     @classmethod
@@ -123,9 +132,11 @@ class BackendSuiteBase:
             pytest.skip(f"{type(self).__name__} does not declare {', '.join(lacking)}")
 
     @pytest.fixture
-    def stores(self, tmp_path: Path) -> Iterator[Stores]:
+    def stores(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
         """Opens stores by name; all are closed afterwards."""
-        handles = Stores(self, tmp_path)
+        # A folder a test costs a suite of a thousand tests seconds; only some need one.
+        folder = tmp_path_factory.getbasetemp() / f"stores-{next(_numbers)}"
+        handles = Stores(self, folder)
         yield handles
         handles.close()
 
@@ -162,6 +173,16 @@ class BackendSuiteBase:
             with pytest.raises(expected) as caught:
                 yield caught
             assert caught.value.reason is reason
+
+    def refuses_each(
+        self, memory: MemoryBackend, name: str, values: Iterable[object], *before: object
+    ) -> None:
+        """The operation must refuse each of these values as of a wrong type, and write nothing."""
+        with self.nothing_written(memory):
+            for value in values:
+                with pytest.raises(ContractError) as caught:
+                    self.untyped(memory, name, *before, value)
+                assert caught.value.reason is Reason.WRONG_TYPE, value
 
     @staticmethod
     def untyped(memory: object, name: str, *arguments: object, **options: object) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -144,10 +145,10 @@ class TimeTravelPart(LogSuiteBase):
         log.append_transcript_messages("s1", said("y"))
         assert log.at(1).session("s1").load_transcript_messages() == said("x")
 
-    def test_view_dumps_the_records_of_then(self, log: LogBackend, stores: Stores) -> None:
+    def test_view_dumps_the_records_of_then(self, log: LogBackend, tmp_path: Path) -> None:
         self.put(log, *records(1, 2))
         self.clear(log)
-        target = stores.location("memory.jsonl")
+        target = tmp_path / "memory.jsonl"
         assert log.at(1).dump(target) == 2
 
     def test_view_cannot_write(self, log: LogBackend) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import combinations_with_replacement
 
 from fmemory.backend import MemoryBackend
-from fmemory.errors import ContractError, Reason
 from fmemory.record_models import TimeRange
 from fmemory.testing._backend_base import BackendSuiteBase
 from fmemory.testing._samples import UNTYPED, count, get_ids, record, records, scan, scan_ids
@@ -62,12 +61,8 @@ class GetPart(BackendSuiteBase):
         with self.nothing_written(memory):
             get_ids(memory, ["a", "b"])
 
-    @pytest.mark.parametrize("request_value", UNTYPED)
-    def test_get_of_another_type_than_its_request_is_refused(
-        self, memory: MemoryBackend, request_value: object
-    ) -> None:
-        with self.refused(memory, ContractError, Reason.WRONG_TYPE):
-            self.untyped(memory, "get", request_value)
+    def test_get_of_another_type_than_its_request_is_refused(self, memory: MemoryBackend) -> None:
+        self.refuses_each(memory, "get", UNTYPED)
 
 
 class DeletePart(BackendSuiteBase):
@@ -120,12 +115,10 @@ class DeletePart(BackendSuiteBase):
         self.delete(memory, *(f"r{i}" for i in range(0, 500, 2)))
         assert scan_ids(memory, limit=33) == [f"r{i}" for i in range(1, 500, 2)]
 
-    @pytest.mark.parametrize("request_value", UNTYPED)
     def test_delete_of_another_type_than_its_request_is_refused(
-        self, memory: MemoryBackend, request_value: object
+        self, memory: MemoryBackend
     ) -> None:
-        with self.refused(memory, ContractError, Reason.WRONG_TYPE):
-            self.untyped(memory, "delete", request_value)
+        self.refuses_each(memory, "delete", UNTYPED)
 
 
 class CountPart(BackendSuiteBase):
@@ -144,28 +137,25 @@ class CountPart(BackendSuiteBase):
         self.put(memory, *records(10, 20, 30))
         assert count(memory, time_range=TimeRange(10, 30)) == 2
 
-    @pytest.mark.parametrize("start", [None, -1.0, 3.0, 5.0, 99.0])
-    @pytest.mark.parametrize("end", [None, -1.0, 3.0, 6.0, 99.0])
-    def test_count_is_the_length_of_the_scan(
-        self, memory: MemoryBackend, start: float | None, end: float | None
-    ) -> None:
-        if start is not None and end is not None and start > end:
-            pytest.skip("a reversed range is refused, which another test claims")
+    def test_count_is_the_length_of_the_scan(self, memory: MemoryBackend) -> None:
         self.put(memory, *records(3, 1, 4, 1, 5, 9, 2, 6, 5, 3))
         self.delete(memory, "r0", "r5")
-        chosen = TimeRange(start, end)
-        assert count(memory, time_range=chosen) == len(scan(memory, time_range=chosen))
+        bounds = (-1.0, 1.0, 3.0, 3.5, 5.0, 6.0, 9.0, 99.0)
+        open_ended = [
+            (None, None),
+            *((one, None) for one in bounds),
+            *((None, one) for one in bounds),
+        ]
+        for start, end in (*open_ended, *combinations_with_replacement(bounds, 2)):
+            chosen = TimeRange(start, end)
+            assert count(memory, time_range=chosen) == len(scan(memory, time_range=chosen))
 
     def test_count_reads_its_namespace_only(self, memory: MemoryBackend) -> None:
         self.put(memory, record("x", namespace=("a",)), record("y", namespace=("a", "b")))
         assert [count(memory, one) for one in ((), ("a",), ("a", "b"), ("b",))] == [0, 1, 1, 0]
 
-    @pytest.mark.parametrize("request_value", UNTYPED)
-    def test_count_of_another_type_than_its_request_is_refused(
-        self, memory: MemoryBackend, request_value: object
-    ) -> None:
-        with self.refused(memory, ContractError, Reason.WRONG_TYPE):
-            self.untyped(memory, "count", request_value)
+    def test_count_of_another_type_than_its_request_is_refused(self, memory: MemoryBackend) -> None:
+        self.refuses_each(memory, "count", UNTYPED)
 
 
 class ClearPart(BackendSuiteBase):
@@ -219,9 +209,5 @@ class ClearPart(BackendSuiteBase):
         with self.nothing_written(memory):
             assert self.clear(memory).deleted == 0
 
-    @pytest.mark.parametrize("request_value", UNTYPED)
-    def test_clear_of_another_type_than_its_request_is_refused(
-        self, memory: MemoryBackend, request_value: object
-    ) -> None:
-        with self.refused(memory, ContractError, Reason.WRONG_TYPE):
-            self.untyped(memory, "clear", request_value)
+    def test_clear_of_another_type_than_its_request_is_refused(self, memory: MemoryBackend) -> None:
+        self.refuses_each(memory, "clear", UNTYPED)

@@ -216,15 +216,11 @@ class BadRecordPart(BackendSuiteBase):
     """A bad record among good ones: none is written, and the error names which and where."""
 
     @pytest.mark.parametrize("case", BAD_RECORDS)
-    def test_put_of_a_bad_record_is_refused(self, memory: MemoryBackend, case: str) -> None:
-        bad, reason, _where = BAD_RECORDS[case]
-        with self.refused(memory, ContractError, reason):
-            self.put(memory, record("good"), bad)
-
-    @pytest.mark.parametrize("case", BAD_RECORDS)
-    def test_error_names_the_place_of_the_bad_value(self, memory: MemoryBackend, case: str) -> None:
-        bad, _reason, where = BAD_RECORDS[case]
-        with pytest.raises(ContractError) as caught:
+    def test_put_of_a_bad_record_is_refused_and_its_place_named(
+        self, memory: MemoryBackend, case: str
+    ) -> None:
+        bad, reason, where = BAD_RECORDS[case]
+        with self.refused(memory, ContractError, reason) as caught:
             self.put(memory, record("good"), bad)
         assert caught.value.where == f"records[1].{where}"
 
