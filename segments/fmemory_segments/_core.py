@@ -30,7 +30,6 @@ from fmemory_segments.errors import (
     LogPoisoned,
     LogReason,
     ReadOnlyLog,
-    StoreBusy,
 )
 from fmemory_segments.event import UInt64Array
 from fmemory_segments.filesystem import FileSystem
@@ -248,10 +247,12 @@ class Core:
                 path=self.path,
             )
 
-    def poisoned(self, what: str, cause: BaseException, reason: LogReason) -> LogPoisoned:
+    def poisoned(
+        self, what: str, cause: BaseException, reason: LogReason, synced_seq: int | None = None
+    ) -> LogPoisoned:
         """Make every later call fail, and return the error to raise now."""
         if self.poison is None:
-            synced_seq = self.durable_seq()
+            synced_seq = self.durable_seq() if synced_seq is None else synced_seq
             self.poison = LogPoisoned(
                 f"{what}: expected it to succeed, got {cause} ({self.path}); events up to seq "
                 f"{synced_seq} are on disk, what follows is in doubt; close this handle and open "
@@ -266,12 +267,13 @@ class Core:
 
     def sync_failed(self, cause: OSError) -> LogPoisoned:
         """Record in TIP what a failed sync leaves in doubt, and poison the handle."""
+        synced_seq = self.durable_seq()
         if self.tip is not None:
             try:
-                self.tip.suspect()
-            except (OSError, StoreBusy) as error:
+                synced_seq = max(synced_seq, self.tip.suspect().synced_seq)
+            except OSError as error:  # Also StoreBusy: a process was stopped while it held TIP.
                 self.note(f"TIP could not be told of a failed sync: {error}")
-        return self.poisoned("fdatasync", cause, LogReason.SYNC_FAILED)
+        return self.poisoned("fdatasync", cause, LogReason.SYNC_FAILED, synced_seq)
 
     def note(self, notice: str) -> None:
         """Have `health()` tell something, once."""

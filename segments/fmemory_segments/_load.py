@@ -221,6 +221,28 @@ def apply_frames(
     Raises:
         RevisionGap: An event does not follow in its stream.
     """
+    try:
+        _apply(segment, frames, streams, recent)
+    except RevisionGap:
+        raise
+    except BaseException as error:
+        if core is not None:  # Interrupted half-way: what this handle knows is not to be trusted.
+            core.poisoned("index", error, LogReason.INTERRUPTED)
+        raise
+    offset, batch = frames[-1]
+    size = frame_bytes(batch.header)
+    segment.prev_frame_bytes = size
+    segment.time_ns = batch.header.time_ns + batch.events[-1].recorded_after_ns
+    if core is not None:
+        core.time_ns = segment.time_ns
+        core.head_seq = batch.header.last_seq
+    # Last of all: whoever finds nothing behind the end takes the head for the newest event.
+    segment.end = segment.frames_end = offset + size
+
+
+def _apply(
+    segment: Segment, frames: list[WrittenFrame], streams: StreamIndex, recent: Recent
+) -> None:
     apply = streams.apply
     for _, batch in frames:
         time_ns = batch.header.time_ns
@@ -236,15 +258,6 @@ def apply_frames(
     for offset, batch in frames:
         index.append_frame(offset, batch)
         recent.add(batch)
-    offset, batch = frames[-1]
-    size = frame_bytes(batch.header)
-    segment.prev_frame_bytes = size
-    segment.time_ns = batch.header.time_ns + batch.events[-1].recorded_after_ns
-    if core is not None:
-        core.time_ns = segment.time_ns
-        core.head_seq = batch.header.last_seq
-    # Last of all: whoever finds nothing behind the end takes the head for the newest event.
-    segment.end = segment.frames_end = offset + size
 
 
 def unfinished_seal(core: Core, segment: Segment, stop: Stop, size: int) -> Stop:

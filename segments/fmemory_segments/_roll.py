@@ -152,6 +152,7 @@ def settle(core: Core, tail: Tail, tip: Tip) -> Tip:
         with core.tail_lock:
             tail.load(tip=tip, may_cut=True)
         finish_move(core, tail)
+    core.note(f"events from seq {first_seq} on were written anew, as a sync of them had failed")
     assert core.tip is not None
     return core.tip.settle(
         synced_seq=core.head_seq,

@@ -86,8 +86,10 @@ class GroupSync:
                     self._is_syncing = True
                     break
                 self._waiting += 1
-                self._turn.wait()
-                self._waiting -= 1
+                try:
+                    self._turn.wait()
+                finally:
+                    self._waiting -= 1
         durable, error = 0, None
         try:
             target = self._target()

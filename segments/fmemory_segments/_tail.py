@@ -115,6 +115,8 @@ class Tail:
             probe = core.fs.pread(segment.fd, PROBE_BYTES, segment.end)
         except OSError as error:
             raise read_failed(error, segment.path, segment.end) from error
+        if not probe:
+            segment.zero_end = 0  # Another writer has cut the zeros off.
         moved = tip.segment_base > segment.base_seq or tip.suspect_from
         if probe != NOTHING_NEW or moved or self._seen is not None or segment.is_sealed:
             with core.tail_lock, reading(segment.path):
@@ -164,7 +166,7 @@ class Tail:
         except LogCorrupt:
             loaded = None
         with self._shared_lock(core.options.lock_timeout_s) as is_quiet:
-            if is_quiet or loaded is None:
+            if is_quiet or loaded is None or core.head_seq < tip.synced_seq:
                 self.load(tip=core.read_tip(), may_cut=False)
 
     def _follow(self, probe: bytes) -> int:
@@ -189,12 +191,30 @@ class Tail:
         core = self._core
         with reading(core.path), self._shared_lock(RECHECK_TIMEOUT_S) as is_quiet:
             if not is_quiet:
-                return core.head_seq  # Whoever writes now will finish, or be found out later.
+                return self._at_least(core.read_tip().synced_seq)
             with core.tail_lock:
                 tip = core.read_tip()
                 stop = self._advance(tip)
                 if stop is not None:
                     self._note_or_raise(stop, tip)
+        return core.head_seq
+
+    def _at_least(self, synced_seq: int) -> int:
+        """The head, while a writer is at work: it will finish, or be found out later.
+
+        Raises:
+            StoreBusy: It hides events that were acknowledged.
+        """
+        core = self._core
+        if core.head_seq < synced_seq:
+            raise StoreBusy(
+                f"tail: expected events up to seq {synced_seq}, got {core.head_seq} and a writer "
+                f"at work ({core.active.path}); nothing was changed; try again",
+                reason=LogReason.LOCK_TIMEOUT,
+                path=core.active.path,
+                first_seq=core.head_seq + 1,
+                last_seq=synced_seq,
+            )
         return core.head_seq
 
     @contextmanager
@@ -445,6 +465,11 @@ class Tail:
         core = self._core
         if report not in core.recoveries:
             core.recoveries.append(report)
+            done = f"was moved to quarantine/{report.quarantine}" if report.applied else "was left"
+            core.note(
+                f"{report.file}: a crash cut an append short at byte {report.offset}; what there "
+                f"was of it, {report.torn_bytes} bytes that nobody was told of, {done}"
+            )
 
     def _lost(self, synced_seq: int) -> LogCorrupt:
         core = self._core

@@ -69,6 +69,7 @@ class LogReason(StrEnum):
     NOT_NEXT = "not_next"
     UNKNOWN_EVENT = "unknown_event"
     SYNC_FAILED = "sync_failed"
+    INTERRUPTED = "interrupted"
     TRUNCATE_FAILED = "truncate_failed"
     FORKED = "forked"
     CLOSED = "closed"
