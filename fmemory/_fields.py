@@ -60,17 +60,20 @@ class Field:
         check: Takes a Python value, returns what is kept.
         build: Takes plain JSON data, returns what `check` takes.
         schema: JSON Schema of the plain data; takes the definitions to add classes to.
+        as_is: Types of which every value is kept as it is, so that `check` need not be called.
     """
 
-    __slots__ = ("build", "check", "schema")
+    __slots__ = ("as_is", "build", "check", "schema")
 
     def __init__(
         self,
         check: Callable[[object], object],
         build: Callable[[object], object] | None,
         schema: Callable[[JsonObject], JsonObject],
+        as_is: frozenset[type[object]] = frozenset(),
     ) -> None:
         self.check = check
+        self.as_is = as_is
         self.build = _unchanged if build is None else build
         self.schema = schema
 
@@ -158,13 +161,13 @@ def _compile_class(kind: type[Any]) -> Field:
     def build(value: object) -> object:
         return value if isinstance(value, kind) else kind.from_dict(value)
 
-    return Field(check, build, functools.partial(reference_to, kind))
+    return Field(check, build, functools.partial(reference_to, kind), frozenset({kind}))
 
 
 def _compile_option(option: object) -> tuple[Callable[[object], bool], Field]:
     """For a union: does a value belong to this option, and its field."""
     if option is type(None):
-        return _is_none, Field(_unchanged, None, lambda _defs: {"type": "null"})
+        return _is_none, _NONE
     inner = typing.get_args(option)[0] if typing.get_origin(option) is Annotated else option
     kind = typing.get_origin(inner) or inner
     if kind is Any:
@@ -194,6 +197,7 @@ def _compile_union(options: list[tuple[Callable[[object], bool], Field]]) -> Fie
         lambda value: field_of(value).check(value),
         lambda value: field_of(value).build(value),
         lambda defs: {"anyOf": [field.schema(defs) for _, field in options]},
+        frozenset().union(*(field.as_is for _, field in options)),
     )
 
 
@@ -309,11 +313,12 @@ def _is_anything(_value: object) -> bool:
     return True
 
 
+_NONE: Final = Field(_unchanged, None, lambda _defs: {"type": "null"}, frozenset({type(None)}))
 _SCALARS: Final[dict[type[object], Field]] = {
     str: Field(_check_str, None, lambda _defs: {"type": "string"}),
     int: Field(check_int, None, lambda _defs: {"type": "integer"}),
     float: Field(check_float, None, lambda _defs: {"type": "number"}),
-    bool: Field(_check_bool, None, lambda _defs: {"type": "boolean"}),
+    bool: Field(_check_bool, None, lambda _defs: {"type": "boolean"}, frozenset({bool})),
     datetime: Field(
         check_time, _build_time, lambda _defs: {"type": "string", "format": "date-time"}
     ),

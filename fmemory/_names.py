@@ -8,7 +8,13 @@ from fmemory._checks import as_tuple
 from fmemory._json_values import check_text
 from fmemory.errors import ContractError, Reason
 
-__all__ = ["ID_CHARACTERS_MAX", "NAMESPACE_LABELS_MAX", "check_name", "check_namespace"]
+__all__ = [
+    "ID_CHARACTERS_MAX",
+    "NAMESPACE_LABELS_MAX",
+    "check_name",
+    "check_namespace",
+    "is_plain_namespace",
+]
 
 ID_CHARACTERS_MAX = 4096
 """Longest id, key or namespace label."""
@@ -62,3 +68,13 @@ def check_namespace(value: object, where: str = "") -> tuple[str, ...]:
     if len(_known) < _KNOWN_MAX:
         _known.add(namespace)
     return namespace
+
+
+def is_plain_namespace(value: object) -> bool:
+    """Whether it is the root or one ASCII label, as most are: right without a closer look."""
+    if type(value) is not tuple or len(value) > 1:
+        return False
+    if not value:
+        return True
+    label = value[0]
+    return type(label) is str and label.isascii() and 0 < len(label) <= ID_CHARACTERS_MAX

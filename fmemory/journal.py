@@ -32,7 +32,7 @@ from fmemory_segments import (
     Stream,
     StreamInfo,
 )
-from fmemory_segments.event import UInt64Array
+from fmemory_segments.event import UInt64Array, VectorArray
 
 __all__ = [
     "Blob",
@@ -165,6 +165,13 @@ class Reader(Protocol):
 
         Args:
             locs: uint64, shape (n,): `seq << 16 | row`, of rows that were put.
+        """
+        ...
+
+    def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
+        """One row, checked: its note body, its vector, the caller's to change, its embedding id.
+
+        What `rows` gives for one loc, without the page: a point read is mostly overhead.
         """
         ...
 

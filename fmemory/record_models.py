@@ -14,7 +14,13 @@ import numpy as np
 
 from fmemory._json_values import JsonValue, check_text, is_encodable, type_name
 from fmemory._model import Model, Rule, as_tuple, check_float, check_int
-from fmemory._names import ID_CHARACTERS_MAX, NAMESPACE_LABELS_MAX, check_name, check_namespace
+from fmemory._names import (
+    ID_CHARACTERS_MAX,
+    NAMESPACE_LABELS_MAX,
+    check_name,
+    check_namespace,
+    is_plain_namespace,
+)
 from fmemory._receipt import EventId, Receipt, Revision
 from fmemory._vectors import FLOAT32, FLOAT64, VECTOR_DIM_MAX, VectorLike, check_vector
 from fmemory.errors import ContractError, DuplicateRecord, Reason
@@ -231,6 +237,15 @@ class GetRequest(Model, frozen=True):
 
         def __init__(self, ids: Sequence[str], namespace: Sequence[str] = ()) -> None: ...
 
+    def __post_init__(self) -> None:
+        ids = self.ids
+        # A point read: plain values need no walk over the fields, which costs half of the read.
+        if type(ids) is tuple and len(ids) == 1 and type(self) is GetRequest:
+            id_ = ids[0]
+            if type(id_) is str and id_.isascii() and id_ and is_plain_namespace(self.namespace):
+                return
+        super().__post_init__()
+
 
 class GetResult(Model, frozen=True):
     """The records found, in the order asked for, and the ids that are not there."""
@@ -279,6 +294,20 @@ class ScanRequest(Model, frozen=True):
     namespace: Namespace = ()
     limit: _Limit = SCAN_LIMIT_DEFAULT
     cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        cursor = self.cursor
+        # Plain values need no walk over the fields, which costs as much as a page of one.
+        if (
+            (cursor is None or (type(cursor) is str and cursor.isascii()))
+            and self.time_range is None
+            and type(self.limit) is int
+            and 1 <= self.limit <= SCAN_LIMIT_MAX
+            and is_plain_namespace(self.namespace)
+            and type(self) is ScanRequest
+        ):
+            return
+        super().__post_init__()
 
 
 class ScanResult(Model, frozen=True):

@@ -6,7 +6,6 @@ inserted between pages, and when the store is reopened. It is checked before it 
 
 from __future__ import annotations
 
-import base64
 import binascii
 import functools
 import hashlib
@@ -17,6 +16,7 @@ from fmemory.errors import InvalidCursor, Reason
 _LAYOUT = struct.Struct("<B8s8sdQ")
 _VERSION = 1
 _CHECK_BYTES = 4
+_TEXT_CHARACTERS = 2 * (_LAYOUT.size + _CHECK_BYTES)
 
 
 class CursorCodec:
@@ -33,7 +33,7 @@ class CursorCodec:
     def encode(self, what: str, labels: tuple[str, ...], position: float, place: int) -> str:
         """The cursor after the item at (position, place)."""
         body = _LAYOUT.pack(_VERSION, self._store, _scope(what, labels), position, place)
-        return base64.urlsafe_b64encode(body + _check(body)).decode("ascii").rstrip("=")
+        return (body + _check(body)).hex()
 
     def decode(self, cursor: str, what: str, labels: tuple[str, ...]) -> tuple[float, int]:
         """The position and place that a cursor holds.
@@ -42,13 +42,15 @@ class CursorCodec:
             InvalidCursor: It is malformed, of another store, or of another question.
         """
         try:
-            data = base64.b64decode(
-                cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
-            )
-        except (binascii.Error, ValueError) as error:
+            data = bytes.fromhex(cursor)
+        except ValueError as error:
             raise InvalidCursor("expected the text of a cursor", cursor=cursor) from error
         body, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
-        if len(body) != _LAYOUT.size or check != _check(body) or body[0] != _VERSION:
+        if (
+            len(cursor) != _TEXT_CHARACTERS  # `fromhex` passes over spaces
+            or check != _check(body)
+            or body[0] != _VERSION
+        ):
             raise InvalidCursor("expected a whole, unchanged cursor", cursor=cursor)
         _, store, scope, position, place = _LAYOUT.unpack(body)
         if store != self._store:

@@ -81,8 +81,11 @@ class Projection:
 
     def records(self, reader: Reader, namespace: tuple[str, ...], upto: int) -> RecordsFold:
         """The records of a namespace as of `upto`."""
-        fold = self._fold(reader, (RECORDS, *namespace), upto)
-        assert isinstance(fold, RecordsFold)
+        stream = (RECORDS, *namespace)
+        fold = self._folds.get(stream) if self._seq >= upto else None
+        if fold is None:
+            fold = self._fold(reader, stream, upto)
+        assert type(fold) is RecordsFold
         return fold
 
     def meta(self, reader: Reader, namespace: tuple[str, ...], upto: int) -> MetaFold:

@@ -60,9 +60,14 @@ class JournalReads(RecordReads):
 
     def get(self, request: GetRequest) -> GetResult:
         """Records by id."""
-        check_request(request, self.get_request)
-        records, missing = self._state.get(request.ids, request.namespace)
-        return get_result(records, missing)
+        if type(request) is not GetRequest:
+            check_request(request, self.get_request)
+        ids, namespace = request.ids, request.namespace
+        if len(ids) == 1:
+            record = self._state.get_one(ids[0], namespace)
+            return get_result((), ids) if record is None else get_result((record,), ())
+        records, missing = self._state.get(ids, namespace)
+        return get_result(tuple(records), missing)
 
     def scan(self, request: ScanRequest) -> ScanResult:
         """One page of records."""

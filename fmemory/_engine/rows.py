@@ -21,6 +21,9 @@ from fmemory_segments import RowPage, Rows
 from fmemory_segments.event import EVENT_BYTES_MAX, ROWS_MAX, Float64Array, VectorArray
 
 _encode = msgspec.msgpack.Encoder().encode
+_ARRAY_OF_3 = b"\x93"
+_FLOAT64 = np.dtype("<f8")
+_UINT32 = np.dtype("<u4")
 _decode = msgspec.msgpack.Decoder(list).decode
 _ITEMS_OF_ONE = 3
 
@@ -96,10 +99,10 @@ def _emission_of_one(record: MemoryRecord, where: str) -> Emission:
     if len(body) + vector.nbytes > EVENT_BYTES_MAX:
         raise _too_large(record, len(body) + vector.nbytes, where)
     rows = Rows(
-        np.array((note.timestamp,), "<f8"),
+        np.array((note.timestamp,), _FLOAT64),
         body,
-        np.array((0, len(body)), "<u4"),
-        vector.reshape(1, -1).copy(),
+        np.array((0, len(body)), _UINT32),
+        np.array(vector, ndmin=2),
         (record.embedding_id,),
     )
     return Emission(EventType.RECORDS_PUT, rows, (note.id,), 1)
@@ -145,6 +148,15 @@ def decode_page(
         return [MemoryRecord(note, page.blocks[0][0], page.embedding_ids[0], namespace)]
     notes = map(Note, items[0::3], items[1::3], timestamps.tolist(), items[2::3])
     return list(map(MemoryRecord, notes, _vectors(page), page.embedding_ids, repeat(namespace)))
+
+
+def decode_row(
+    row: tuple[bytes, VectorArray, str | None], timestamp: float, namespace: tuple[str, ...]
+) -> MemoryRecord:
+    """The record of one row. Cost: about 1.5 µs."""
+    body, vector, embedding_id = row
+    record_id, text, metadata = _decode(_ARRAY_OF_3 + body)
+    return MemoryRecord(Note(record_id, text, timestamp, metadata), vector, embedding_id, namespace)
 
 
 def decode_event(

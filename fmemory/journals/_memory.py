@@ -150,6 +150,14 @@ class MemoryJournal:
                 blocks.append(rows.vectors[first:stop])
         return RowPage(bodies, _merged(blocks), embedding_ids)
 
+    def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
+        """A copy of one row."""
+        self._check_open()
+        rows, number = self._events[(loc >> LOC_ROW_BITS) - 1].payload, loc & _ROW_MASK
+        assert isinstance(rows, Rows)
+        body = bytes(rows.notes[rows.note_offsets[number] : rows.note_offsets[number + 1]])
+        return body, rows.vectors[number].copy(), rows.embedding_ids[number]
+
     def find(self, stream: Stream, event_id: str) -> int | None:
         """Seq of an event by its idempotency key."""
         with self._lock:
@@ -346,6 +354,9 @@ class _MemoryTxn:
 
     def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
         return self._journal.rows(locs, notes=notes, vectors=vectors)
+
+    def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
+        return self._journal.row(loc)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         return self._journal.find(stream, event_id)

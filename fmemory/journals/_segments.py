@@ -33,7 +33,7 @@ from fmemory.journal import (
 )
 from fmemory_segments import FileSystem, Log, LogError, LogReason, RecoveryReport
 from fmemory_segments import errors as log_errors
-from fmemory_segments.event import UInt64Array
+from fmemory_segments.event import UInt64Array, VectorArray
 
 Item = TypeVar("Item")
 
@@ -100,6 +100,13 @@ class SegmentJournal:
         """Rows, checked."""
         try:
             return self._log.rows(locs, notes=notes, vectors=vectors)
+        except LogError as error:
+            raise_translated(error)
+
+    def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
+        """One row, checked."""
+        try:
+            return self._log.row(loc)
         except LogError as error:
             raise_translated(error)
 

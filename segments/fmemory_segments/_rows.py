@@ -11,6 +11,7 @@ else row by row.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,7 +20,8 @@ import numpy as np
 from crc32c import crc32c
 
 from fmemory_segments._batch import array_header
-from fmemory_segments._columns import Int64Array, RowPlace, RowPlaces
+from fmemory_segments._catalog import read_failed
+from fmemory_segments._columns import Int64Array, RowPlaces, RunPlace
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import DTYPES
 from fmemory_segments._frames import read, read_frame
@@ -27,7 +29,6 @@ from fmemory_segments._spans import (
     gather_extents,
     gather_rows,
     notes_of,
-    read_both,
     read_into,
     row_parts,
 )
@@ -43,6 +44,9 @@ from fmemory_segments.event import (
 
 FEW_ROWS_MAX = 10
 RUN_ROWS_MIN = 8
+NEIGHBOURS_MIN = 32
+
+_NEXT = np.uint64(1)
 
 
 def read_rows(core: Core, locs: UInt64Array, *, notes: bool, vectors: bool) -> RowPage:
@@ -56,6 +60,9 @@ def read_rows(core: Core, locs: UInt64Array, *, notes: bool, vectors: bool) -> R
     count = len(locs)
     if count <= FEW_ROWS_MAX:
         return _read_few(core, locs.tolist(), notes=notes, vectors=vectors)
+    page = _read_neighbours(core, locs, notes=notes, vectors=vectors)
+    if page is not None:
+        return page
     groups = _by_segment(core, locs)
     shapes = _shapes(groups, count)
     if (shapes == shapes[0]).all():
@@ -71,6 +78,82 @@ def read_rows(core: Core, locs: UInt64Array, *, notes: bool, vectors: bool) -> R
         if block is not None:
             blocks.append(block)
     return RowPage(b"".join(parts) if notes else b"", blocks, _embedding_ids(groups, count))
+
+
+def read_row(core: Core, loc: int) -> tuple[bytes, VectorArray, str | None]:
+    """One row, checked by its CRC: its note, its vector and its embedding id.
+
+    Raises:
+        LogCorrupt, LogReadFailed, UnknownEvent: As `read_rows`.
+    """
+    segments, bases, _ = core.by_base
+    segment = segments[bisect_right(bases, loc >> LOC_ROW_BITS) - 1]
+    try:
+        place = segment.index.place(loc)
+    except KeyError as error:
+        raise _unknown(core, loc) from error
+    _, offset, note_bytes, vector_offset, dim, dtype, crc, embedding_id = place
+    vector = np.empty(dim, DTYPES[dtype])
+    data = vector.data
+    between = vector_offset - offset - note_bytes
+    try:
+        # Held while it is read from: another thread may close what was opened first.
+        file = segment.file or core.file_of(segment)
+        fs, fd = core.fs, file.fd
+        if 0 <= between < 8:
+            # One row in its event: note, zeros and vector lie behind each other.
+            head = bytearray(note_bytes + between)
+            got = fs.preadv(fd, (head, data), offset) - between
+            note = bytes(head[:note_bytes])
+        else:
+            note = fs.pread(fd, note_bytes, offset)
+            got = len(note) + (fs.preadv(fd, (data,), vector_offset) if dim else 0)
+    except OSError as error:
+        raise read_failed(error, segment.path, offset) from error
+    if got != note_bytes + data.nbytes:
+        note = read(core, segment, note_bytes, offset)
+        read_into(core, segment, data.cast("B"), vector_offset)
+    if crc32c(data, crc32c(note)) != crc:
+        raise _row_damage(segment, offset, loc)
+    return note, vector, embedding_id
+
+
+def _read_neighbours(
+    core: Core, locs: UInt64Array, *, notes: bool, vectors: bool
+) -> RowPage | None:
+    """A page of few runs of neighbours, placed run by run; None if it is not one.
+
+    So pages of batches come, and this spares them most of what does not depend on the rows.
+    """
+    count = len(locs)
+    breaks = np.flatnonzero(locs[1:] != locs[:-1] + _NEXT) + 1
+    if len(breaks) * NEIGHBOURS_MIN > count:
+        return None
+    cuts = [0, *breaks.tolist(), count]
+    runs: list[tuple[Segment, RunPlace]] = []
+    embedding_ids: list[str | None] = []
+    for low, high in pairwise(cuts):
+        loc = int(locs[low])
+        segment = core.segment_of(loc >> LOC_ROW_BITS)
+        run = segment.index.run(loc, high - low)
+        if run is None or not segment.index.checked[run.frame] or run.shape < 4:
+            return None
+        if runs and run.shape != runs[0][1].shape:
+            return None
+        runs.append((segment, run))
+        embedding_ids += _embedding_ids_of(segment, run.embeddings)
+    shape = runs[0][1].shape
+    matrix = np.empty((count, shape >> 2), DTYPES[shape & 3])
+    if vectors:
+        raw = matrix.reshape(-1).view(np.uint8).data
+        width = matrix.strides[0]
+        for (segment, run), (low, high) in zip(runs, pairwise(cuts), strict=True):
+            read_into(core, segment, raw[low * width : high * width], run.vector_offset)
+    if not notes:
+        return RowPage(b"", [matrix], embedding_ids)
+    bodies = [read(core, segment, run.note_bytes, run.note_offset) for segment, run in runs]
+    page_notes = b"".join((array_header(3 * count), *bodies))
+    return RowPage(page_notes, [matrix] if vectors else [], embedding_ids)
 
 
 class _Group(NamedTuple):
@@ -106,25 +189,25 @@ def _by_segment(core: Core, locs: UInt64Array) -> list[_Group]:
 def _places(core: Core, segment: Segment, locs: UInt64Array) -> RowPlaces:
     try:
         return segment.index.places(locs)
-    except KeyError:
+    except KeyError as error:
         for loc in locs.tolist():
-            _place(core, segment, loc)
+            try:
+                segment.index.place(loc)
+            except KeyError:
+                raise _unknown(core, loc) from error
         raise
 
 
-def _place(core: Core, segment: Segment, loc: int) -> RowPlace:
-    try:
-        return segment.index.place(loc)
-    except KeyError as error:
-        seq = loc >> LOC_ROW_BITS
-        raise UnknownEvent(
-            f"rows: expected a row at seq {seq}, row {loc & (1 << LOC_ROW_BITS) - 1}, got none "
-            f"({core.path}); events up to seq {core.head_seq} are there",
-            reason=LogReason.UNKNOWN_EVENT,
-            path=core.path,
-            first_seq=seq,
-            last_seq=seq,
-        ) from error
+def _unknown(core: Core, loc: int) -> UnknownEvent:
+    seq = loc >> LOC_ROW_BITS
+    return UnknownEvent(
+        f"rows: expected a row at seq {seq}, row {loc & (1 << LOC_ROW_BITS) - 1}, got none "
+        f"({core.path}); events up to seq {core.head_seq} are there",
+        reason=LogReason.UNKNOWN_EVENT,
+        path=core.path,
+        first_seq=seq,
+        last_seq=seq,
+    )
 
 
 def _shapes(groups: list[_Group], count: int) -> UInt32Array:
@@ -171,39 +254,17 @@ def _read_few(core: Core, locs: list[int], *, notes: bool, vectors: bool) -> Row
     blocks: list[VectorArray] = []
     embedding_ids: list[str | None] = []
     for loc in locs:
-        segment = core.segment_of(loc >> LOC_ROW_BITS)
-        place = _place(core, segment, loc)
-        note, vector = _read_checked(core, segment, place, loc)
+        note, row, embedding_id = read_row(core, loc)
         bodies.append(note)
-        embedding_ids.append(place.embedding_id)
+        embedding_ids.append(embedding_id)
         if not vectors:
             continue
+        vector = row[np.newaxis]
         if blocks and blocks[-1].dtype == vector.dtype and blocks[-1].shape[1] == vector.shape[1]:
             blocks[-1] = np.concatenate((blocks[-1], vector))
         else:
             blocks.append(vector)
     return RowPage(b"".join(bodies) if notes else b"", blocks, embedding_ids)
-
-
-def _read_checked(
-    core: Core, segment: Segment, place: RowPlace, loc: int
-) -> tuple[bytes, VectorArray]:
-    """One row, checked by its CRC: the note, and a matrix of one row."""
-    vector = np.empty((1, place.dim), DTYPES[place.dtype])
-    note_bytes, offset = place.note_bytes, place.note_offset
-    between = place.vector_offset - offset - note_bytes
-    if 0 <= between < 8:
-        # One row in its event: note, zeros and vector lie behind each other.
-        head = bytearray(note_bytes + between)
-        read_both(core, segment, head, vector, offset)
-        note = bytes(head[:note_bytes])
-    else:
-        note = read(core, segment, note_bytes, offset)
-        if place.dim:
-            read_into(core, segment, vector.data.cast("B"), place.vector_offset)
-    if crc32c(vector.data, crc32c(note)) != place.crc:
-        raise _row_damage(segment, offset, loc)
-    return note, vector
 
 
 def _row_damage(segment: Segment, offset: int, loc: int) -> LogCorrupt:
@@ -292,17 +353,18 @@ def _frames_of_slots(segment: Segment) -> Int64Array:
 
 def _embedding_ids(groups: list[_Group], count: int) -> list[str | None]:
     if groups[0].at is None:
-        return _embedding_ids_of(groups[0])
+        return _embedding_ids_of(groups[0].segment, groups[0].places.embeddings)
     whole: list[str | None] = [None] * count
     for group in groups:
         assert group.at is not None
-        for number, embedding_id in zip(group.at.tolist(), _embedding_ids_of(group), strict=True):
+        found = _embedding_ids_of(group.segment, group.places.embeddings)
+        for number, embedding_id in zip(group.at.tolist(), found, strict=True):
             whole[number] = embedding_id
     return whole
 
 
-def _embedding_ids_of(group: _Group) -> list[str | None]:
-    table, numbers = group.segment.index.embedding_ids, group.places.embeddings
+def _embedding_ids_of(segment: Segment, numbers: UInt32Array) -> list[str | None]:
+    table = segment.index.embedding_ids
     first = int(numbers[0])
     if len(table) == 1 or (numbers == first).all():
         return [table[first]] * len(numbers)

@@ -13,6 +13,7 @@ from fmemory_segments.event import (
     Stream,
     StreamInfo,
     UInt64Array,
+    VectorArray,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class LogTxn:
     def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
         """As `Log.rows`."""
         return self._log.rows(locs, notes=notes, vectors=vectors)
+
+    def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
+        """As `Log.row`."""
+        return self._log.row(loc)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """As `Log.find`."""

@@ -23,7 +23,7 @@ from fmemory_segments._core import Core, Durability, Options, State
 from fmemory_segments._events import count_usage, envelopes, fold, payloads, unknown_event
 from fmemory_segments._open import OpenedFiles, open_files
 from fmemory_segments._reports import LogHealth, LogStats, LogUsage
-from fmemory_segments._rows import read_rows
+from fmemory_segments._rows import read_row, read_rows
 from fmemory_segments._sync import IntervalSync
 from fmemory_segments._txn import LogTxn
 from fmemory_segments._watch import Watcher
@@ -41,6 +41,7 @@ from fmemory_segments.event import (
     Stream,
     StreamInfo,
     UInt64Array,
+    VectorArray,
 )
 from fmemory_segments.filesystem import FileSystem, PosixFileSystem, after_fork_in_child
 from fmemory_segments.finding import Finding
@@ -303,6 +304,19 @@ class Log:
             if self._core.segments is segments:
                 raise
         return read_rows(self._core, locs, notes=notes, vectors=vectors)
+
+    def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
+        """One row, checked by its CRC: its note body, its vector and its embedding id.
+
+        Raises:
+            UnknownEvent: There is no row at the loc.
+            LogCorrupt, LogReadFailed: It is damaged or cannot be read.
+
+        Cost: one read or two, about 5 µs.
+        """
+        if self._core.state not in _USABLE:
+            self._core.check()
+        return read_row(self._core, loc)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """The seq of the event of this stream that carries this idempotency key."""
