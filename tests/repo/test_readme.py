@@ -86,3 +86,11 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert commands[0].endswith("fmemory demo")
     assert re.fullmatch(r"python3 -m venv .* -m pytest -q", commands[1])
     assert r"python3 -m venv .* -m pytest -q" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:tests|fmemory|segments|tools|docs|benchmarks)/[\w/.]*)`", text))
+    assert len(named) > 20
+    missing = sorted(one for one in named if not (ROOT / one.removesuffix(":")).exists())
+    assert missing == ["fmemory/journals/_NAME.py"]
