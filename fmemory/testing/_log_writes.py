@@ -362,6 +362,11 @@ class AppendPart(LogSuiteBase):
         log.append(self.STREAM, (NewEvent("tool.finished", value),))
         assert repr(log.event(1).data) == repr(value)
 
+    def test_a_megabyte_of_bytes_comes_back(self, log: LogBackend) -> None:
+        data = bytes(range(256)) * 4096
+        log.append(self.STREAM, (NewEvent("tool.finished", data),))
+        assert log.event(1).data == data
+
     def test_event_keeps_its_time_of_occurrence(self, log: LogBackend) -> None:
         log.append(self.STREAM, (NewEvent("tool.finished", 1, None, moment(-5)),))
         assert log.event(1).occurred_at == moment(-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta, timezone
 from typing import cast
 
@@ -242,6 +243,20 @@ class ArtifactsPart(BackendSuiteBase):
         memory.append_progress_entry("s1", ProgressEntry("run", "x", local))
         (found,) = memory.load_bootstrap_state("s1").recent_progress
         assert found.created_at.isoformat() == TIME.isoformat()
+
+    @pytest.mark.skipif(not hasattr(time, "tzset"), reason="the system cannot change its zone")
+    def test_times_do_not_depend_on_the_local_zone(
+        self, memory: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TZ", "America/Los_Angeles")
+        time.tzset()
+        memory.append_progress_entry("s1", entry(1))
+        monkeypatch.setenv("TZ", "Asia/Kathmandu")
+        time.tzset()
+        found = memory.load_bootstrap_state("s1").recent_progress
+        monkeypatch.undo()
+        time.tzset()
+        assert found == (entry(1),)
 
     def test_checkpoints_are_complete_and_in_write_order(self, memory: MemoryBackend) -> None:
         for number in range(30):

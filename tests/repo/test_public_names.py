@@ -1,0 +1,64 @@
+"""The public names of each package: adding or removing one is a decision, not an accident."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+NAMES = {
+    "fmemory": """
+        Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore Conflict
+        ContractError CountRequest CountResult DeleteRequest DeleteResult DuplicateRecord
+        ErasedRecord Event FeatureRecord Finding ForkedStore GetRequest GetResult Head Health
+        HistoryCompacted InMemoryBackend InMemoryMemoryBackend InitCommand InitPlan InitShell
+        InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
+        JsonValue LogBackend LogCorrupt LogPoisoned LogSession LogView MemoryBackend
+        MemoryBackendConfig MemoryBackendError MemoryConversationStore MemoryErrorKind
+        MemoryFileError MemoryRecord MemoryView Message MetaGetRequest MetaResult MetaSetRequest
+        NewEvent NotFound Note ProgressEntry PutRequest PutResult ReadOnlyStore Reason Receipt
+        RecoveryReport Role Run RunCheckpoint RunStatus ScanRequest ScanResult ScoredRecord
+        SegmentMemoryBackend Session SessionInfo SessionManifest SessionPage SessionView Stats
+        StorageError StoreBusy StoreFull StreamPage StreamStats StreamSummary TimeRange ToolCall
+        TypeStats UnsupportedPlatform VectorBlock __version__ aopen audit create_memory_backend
+        messages open
+    """,
+    "fmemory_segments": """
+        Blob Commit DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased FRAME_BYTES_MAX
+        FileSystem Finding Head LOC_ROW_BITS Log LogError LogReason NONCE_BYTES Payload
+        PosixFileSystem ROWS_MAX RecoveryReport RowPage RowRun Rows StoredEvent Stream
+        StreamIndex StreamInfo ZERO_CHAIN canonical_envelope chain_step event_digest
+        payload_digest row_digests verify_store
+    """,
+    "fmemory.errors": """
+        ClosedStore Conflict ContractError DuplicateRecord ForkedStore HistoryCompacted
+        InvalidCursor LogCorrupt LogPoisoned MemoryBackendError MemoryErrorKind MemoryFileError
+        NotFound ReadOnlyStore Reason StorageError StoreBusy StoreFull UnsupportedPlatform
+    """,
+    "fmemory.journal": """
+        Blob Capabilities Commit Draft Durability Envelope Erased Finding Head Journal
+        JournalHealth JournalSizes Payload Plan Reader RowPage RowRun Rows StoredEvent Stream
+        StreamInfo Txn Usage
+    """,
+    "fmemory.journals": """
+        InMemoryMemoryBackend MemoryJournal SegmentJournal SegmentMemoryBackend
+    """,
+    "fmemory.testing": """
+        Capability CapabilityReport CapabilityRow Composed JournalSuite MemoryBackendSuite
+        ModelBackend
+    """,
+    "fmemory.messages": """
+        from_anthropic from_openai to_anthropic to_openai unanswered_tool_calls
+    """,
+}
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_public_names_are_exactly_these(module: str) -> None:
+    assert sorted(importlib.import_module(module).__all__) == sorted(NAMES[module].split())
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_every_public_name_exists(module: str) -> None:
+    found = importlib.import_module(module)
+    assert [name for name in NAMES[module].split() if not hasattr(found, name)] == []
