@@ -237,7 +237,7 @@ class JournalReads(RecordReads):
     def afollow(self, after: int, *, durable: bool = False) -> AsyncGenerator[Event, None]:
         """Events as they come; waiting occupies no thread."""
         first = self._followable(after, durable=durable)
-        return waiting.afollow(self._state, self._journal, first, durable=durable)
+        return waiting.afollow(self._state, self._journal, first, durable=durable, run=self._run)
 
     def head(self) -> Head:
         """The newest event with its chain value."""

@@ -6,9 +6,10 @@ Used by `follow` from a thread and by `afollow` from a coroutine, which occupies
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,7 @@ from fmemory.journal import Journal
 from fmemory.log_models import Event
 
 POLL_S = 0.25
+PAGE_EVENTS = 128
 
 
 class _Waker(ABC):
@@ -87,19 +89,27 @@ def follow(state: State, journal: Journal, after: int, *, durable: bool) -> Iter
 
 
 async def afollow(
-    state: State, journal: Journal, after: int, *, durable: bool
+    state: State,
+    journal: Journal,
+    after: int,
+    *,
+    durable: bool,
+    run: Callable[[Callable[[], list[Event]]], Awaitable[list[Event]]],
 ) -> AsyncGenerator[Event, None]:
-    """As `follow`; pages are read where they are few enough not to hold up the loop for long."""
+    """As `follow`; `run` reads a page off the event loop, waiting occupies no thread."""
     with _LoopWaker(journal) as waker:
         while True:
-            seen, upto = after, _visible(state, journal, durable=durable)
-            for event in state.events(after, upto):
+            page = await run(functools.partial(_page, state, journal, after, durable=durable))
+            for event in page:
                 after = event.seq
                 yield event
-                # Other tasks have their turn between events of a long catch-up.
-                await asyncio.sleep(0)
-            if after == seen:
+            if not page:
                 await waker.wait()
+
+
+def _page(state: State, journal: Journal, after: int, *, durable: bool) -> list[Event]:
+    upto = _visible(state, journal, durable=durable)
+    return list(state.events(after, upto, limit=PAGE_EVENTS))
 
 
 def _visible(state: State, journal: Journal, *, durable: bool) -> int:
