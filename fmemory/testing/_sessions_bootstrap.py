@@ -269,14 +269,16 @@ class ArtifactsPart(BackendSuiteBase):
         memory.record_run_checkpoint("s1", checkpoint(1))
         assert memory.load_bootstrap_state("s1").checkpoints == (checkpoint(0), checkpoint(1))
 
-    def test_received_metadata_can_be_changed(self, memory: MemoryBackend) -> None:
+    def test_metadata_of_a_received_manifest_can_be_changed(self, memory: MemoryBackend) -> None:
         memory.save_manifest("s1", FULL_MANIFEST)
         received = memory.load_bootstrap_state("s1").manifest
         assert received is not None
         cast("list[JsonValue]", received.metadata["nested"]).clear()
         assert memory.load_bootstrap_state("s1").manifest == FULL_MANIFEST
 
-    def test_given_metadata_can_be_changed_afterwards(self, memory: MemoryBackend) -> None:
+    def test_metadata_of_a_given_manifest_can_be_changed_afterwards(
+        self, memory: MemoryBackend
+    ) -> None:
         given = manifest().with_metadata({"list": [1]})
         memory.save_manifest("s1", given)
         cast("list[JsonValue]", given.metadata["list"]).append(2)

@@ -1,4 +1,4 @@
-"""What may lie at a path: files, foreign files, read-only folders, full disks.
+"""What may lie at a path: files, foreign files, read-only folders, full disks, held locks.
 
 Goal: every such place is answered by a typed error that says what to do, or by a store that works,
 and nothing that was acknowledged or is not ours is changed. Method: real folders and system limits.
@@ -11,9 +11,11 @@ import os
 import resource
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -24,8 +26,12 @@ from fmemory import (
     NotFound,
     Reason,
     StorageError,
+    StoreBusy,
     StoreFull,
 )
+from fmemory.journal import Txn
+from fmemory.journals import SegmentJournal
+from fmemory_segments import Log
 
 NOBODY = 65_534
 
@@ -211,3 +217,53 @@ def test_handle_works_again_when_there_is_space(tmp_path: Path) -> None:
         assert ids(memory) == ["a", "b"]
     with fmemory.open(tmp_path / "store") as memory:
         assert (ids(memory), memory.verify()) == (["a", "b"], ())
+
+
+@contextmanager
+def lock_held(path: Path) -> Iterator[None]:
+    """Another handle is in the middle of a commit."""
+    entered, leave = Event(), Event()
+    holder = SegmentJournal(Log.open(path))
+
+    def plan(_txn: Txn) -> None:
+        entered.set()
+        leave.wait(60)
+
+    thread = Thread(target=holder.commit, args=(plan,), daemon=True)
+    thread.start()
+    assert entered.wait(60)
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join(60)
+        holder.close()
+
+
+def test_lock_held_for_long_is_store_busy_after_the_timeout(tmp_path: Path) -> None:
+    filled(tmp_path / "store")
+    with fmemory.open(tmp_path / "store", lock_timeout_s=0.1) as memory:
+        with lock_held(tmp_path / "store"):
+            began = time.monotonic()
+            with pytest.raises(StoreBusy) as caught:
+                put(memory, "d")
+            waited = time.monotonic() - began
+        assert (caught.value.reason, waited >= 0.1) == (Reason.STORE_BUSY, True)
+        assert isinstance(caught.value, TimeoutError)
+
+
+def test_store_that_was_busy_works_when_the_lock_is_free(tmp_path: Path) -> None:
+    filled(tmp_path / "store")
+    with fmemory.open(tmp_path / "store", lock_timeout_s=0.05) as memory:
+        with lock_held(tmp_path / "store"), pytest.raises(StoreBusy):
+            put(memory, "d")
+        put(memory, "d")
+        assert ids(memory) == ["a", "b", "c", "d"]
+
+
+def test_reading_does_not_wait_for_a_held_lock(tmp_path: Path) -> None:
+    filled(tmp_path / "store")
+    with fmemory.open(tmp_path / "store", lock_timeout_s=0.05) as memory:
+        with lock_held(tmp_path / "store"):
+            assert ids(memory) == ["a", "b", "c"]
+            assert memory.head().seq == 3

@@ -24,6 +24,8 @@ from fmemory import (
     ContractError,
     InMemoryMemoryBackend,
     JournalBackend,
+    JsonObject,
+    JsonValue,
     MemoryRecord,
     Message,
     NewEvent,
@@ -31,7 +33,6 @@ from fmemory import (
     Role,
     ToolCall,
 )
-from fmemory._json_values import JsonObject, JsonValue
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = texts.filter(bool)
