@@ -263,7 +263,7 @@ def test_store_that_was_busy_works_when_the_lock_is_free(tmp_path: Path) -> None
 
 def test_reading_does_not_wait_for_a_held_lock(tmp_path: Path) -> None:
     filled(tmp_path / "store")
-    with fmemory.open(tmp_path / "store", lock_timeout_s=0.05) as memory:
-        with lock_held(tmp_path / "store"):
-            assert ids(memory) == ["a", "b", "c"]
-            assert memory.head().seq == 3
+    memory = fmemory.open(tmp_path / "store", lock_timeout_s=0.05)
+    with memory, lock_held(tmp_path / "store"):
+        assert ids(memory) == ["a", "b", "c"]
+        assert memory.head().seq == 3
