@@ -98,7 +98,7 @@ class Loader:
         seal_offset = find_seal(core, segment, size)
         if seal_offset is not None:
             found = read_seal(core, segment, seal_offset, size)
-            if isinstance(found, Seal) and _stands(found, successor):
+            if isinstance(found, Seal) and self._stands(found, successor):
                 self._take_seal(segment, found, seal_offset, size)
                 return Stop(size, segment.next_seq, CLEAN)
             if successor is not None and not successor.header.took_tail:
@@ -112,6 +112,17 @@ class Loader:
         # A segment that was taken over whole stays as a bare header; any other needs its SEAL.
         self._is_split = segment.index.event_count > 0 or size != segment.end
         return stop
+
+    def _stands(self, seal: Seal, successor: Segment | None) -> bool:
+        """True if what a SEAL says may be believed without looking at the frames before it.
+
+        A successor is begun when the SEAL is on disk; without one only TIP vouches for the frames,
+        as a power cut may leave the SEAL and not them. And a successor may have taken over events
+        that a SEAL, whose sync failed, counts as its own.
+        """
+        if successor is None:
+            return seal.index.last_seq <= self._synced_seq
+        return not successor.header.took_tail or successor.base_seq > seal.index.last_seq
 
     def _check_place(self, segment: Segment) -> None:
         """Raise unless the segment follows those that were loaded."""
@@ -187,23 +198,21 @@ class Loader:
                     segment.next_seq,
                 )
             return Stop(segment.end, segment.next_seq, CLEAN)
-        assert walk.stop is not None
-        if walk.stop.seal is None:
-            return walk.stop
-        return unfinished_seal(self._core, segment, walk.stop, size)
+        stop = walk.stop
+        assert stop is not None
+        if stop.seal is None:
+            return stop
+        found = read_seal(self._core, segment, stop.offset, size)
+        if isinstance(found, str):
+            return unfinished_seal(stop, found)
+        segment.end = size
+        segment.chain = found.chain
+        segment.is_sealed = True
+        return Stop(size, segment.next_seq, CLEAN)
 
     def _no_seal(self, segment: Segment, offset: int, evidence: str) -> LogCorrupt:
         judgement = Judgement(Verdict.DAMAGED, LogReason.SEAL, evidence)
         return self._core.corrupt(judgement, segment, offset, segment.base_seq)
-
-
-def _stands(seal: Seal, successor: Segment | None) -> bool:
-    """False if the successor took over events that the SEAL, whose sync failed, counts as its."""
-    return (
-        successor is None
-        or not successor.header.took_tail
-        or successor.base_seq > seal.index.last_seq
-    )
 
 
 def apply_frames(
@@ -260,12 +269,9 @@ def _apply(
         recent.add(batch)
 
 
-def unfinished_seal(core: Core, segment: Segment, stop: Stop, size: int) -> Stop:
-    """What a SEAL means that a walk met but that does not end the file as it should."""
-    found = read_seal(core, segment, stop.offset, size)
-    evidence = found if isinstance(found, str) else "a SEAL behind other frames, got it twice"
-    judgement = Judgement(Verdict.CANDIDATE, LogReason.SEAL, evidence)
-    return Stop(stop.offset, stop.seq, judgement)
+def unfinished_seal(stop: Stop, evidence: str) -> Stop:
+    """Where a walk met a SEAL that is not whole: torn, or damaged."""
+    return Stop(stop.offset, stop.seq, Judgement(Verdict.CANDIDATE, LogReason.SEAL, evidence))
 
 
 def expected_after(segment: Segment, time_ns: int) -> Expected:

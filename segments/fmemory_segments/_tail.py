@@ -269,7 +269,7 @@ class Tail:
                     segment.chain = found.chain
                     segment.is_sealed = True
                     continue
-                return unfinished_seal(core, segment, stop, size)
+                return unfinished_seal(stop, found)
             if stop.judgement.verdict is Verdict.CLEAN:
                 return None
             moved = self._reload_if_moved(segment, tip)
