@@ -38,6 +38,7 @@ from fmemory_segments.event import UInt64Array, VectorArray
 Item = TypeVar("Item")
 
 LOCK_TIMEOUT_S = 5.0
+_NOT_A_STORE = frozenset({LogReason.NOT_A_FOLDER, LogReason.NOT_EMPTY})
 
 
 class SegmentJournal:
@@ -303,7 +304,7 @@ def _storage_error(error: LogError, message: str, path: str | None) -> errors.St
             leaf = errors.UnsupportedPlatform
         case log_errors.UnsupportedFormat():
             reason = errors.Reason.UNKNOWN_FORMAT
-        case log_errors.NotALog() if error.reason is LogReason.NOT_A_FOLDER:
+        case log_errors.NotALog() if error.reason in _NOT_A_STORE:
             reason = errors.Reason.NOT_A_STORE
         case _:
             pass

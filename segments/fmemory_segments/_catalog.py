@@ -34,6 +34,7 @@ TMP_NAME: Final = "tmp"
 QUARANTINE_NAME: Final = "quarantine"
 OWN_NAMES: Final = frozenset({LOCK_NAME, TIP_NAME, TMP_NAME, QUARANTINE_NAME})
 SEGMENT_NAME: Final = re.compile(r"seg-([0-9]{20})-([0-9]{6})\.log")
+HALF_MADE_NAME: Final = re.compile(r"new-[0-9a-f]{16}")
 MANIFEST_NAME: Final = re.compile(r"manifest-[0-9]{12}\.mf")
 
 
@@ -172,6 +173,7 @@ def half_made(fs: FileSystem, folder: Path) -> Iterator[tuple[int, Path]]:
     tmp = folder / TMP_NAME
     fs.make_folders(tmp)
     path = tmp / f"new-{secrets.token_hex(8)}"
+    assert HALF_MADE_NAME.fullmatch(path.name)
     fd = fs.create_file(path)
     try:
         yield fd, path

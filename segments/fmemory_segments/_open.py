@@ -8,8 +8,10 @@ reading: nothing is created, locked for long or changed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from fmemory_segments._catalog import (
+    HALF_MADE_NAME,
     LOCK_NAME,
     TIP_NAME,
     list_store,
@@ -30,6 +32,8 @@ from fmemory_segments.errors import (
     UnsupportedPlatform,
 )
 from fmemory_segments.filesystem import FileKind, is_network
+
+_HARMLESS_NAMES: Final = frozenset({".DS_Store", ".gitignore", ".gitkeep", "lost+found"})
 
 
 @dataclass(slots=True)
@@ -138,6 +142,8 @@ def _open_to_write(core: Core, *, create: bool) -> OpenedFiles:
             listing = list_store(fs, core.path)
         if not listing.segments and not listing.is_marked:
             raise _not_found(core)
+    else:
+        _check_new(core)
     with writing(core.path):
         fs.make_folders(core.path)
         lock_path, tip_path = core.path / LOCK_NAME, core.path / TIP_NAME
@@ -153,6 +159,26 @@ def _open_to_write(core: Core, *, create: bool) -> OpenedFiles:
             files.close()
             raise
     return files
+
+
+def _check_new(core: Core) -> None:
+    """Raise if a store would be scattered among files that are somebody else's."""
+    fs, path = core.fs, core.path
+    if fs.kind(path) is None:
+        return
+    listing = list_store(fs, path)
+    if listing.segments or listing.is_marked:
+        return
+    with reading(path):
+        names = [name for name in fs.list_names(path) if name not in _HARMLESS_NAMES]
+    if names:
+        raise NotALog(
+            f"folder: expected a store or an empty folder, got one with {names[0]!r} in it "
+            f"({path}); nothing was created; name a folder of its own, such as "
+            f"{path / '.fmemory'}",
+            reason=LogReason.NOT_EMPTY,
+            path=path,
+        )
 
 
 def _put_right(core: Core, tail: Tail) -> int:
@@ -187,13 +213,13 @@ def _put_right(core: Core, tail: Tail) -> int:
 
 
 def _empty_tmp(core: Core) -> None:
-    """Remove what was left half-made."""
+    """Remove what was left half-made; files of other names are somebody else's."""
     fs = core.fs
     if fs.kind(core.tmp) is not FileKind.FOLDER:
         return
     for name in fs.list_names(core.tmp):
         path = core.tmp / name
-        if fs.kind(path) is FileKind.FILE:
+        if HALF_MADE_NAME.fullmatch(name) and fs.kind(path) is FileKind.FILE:
             try:
                 fs.remove(path)
             except OSError as error:

@@ -35,6 +35,7 @@ class LogReason(StrEnum):
 
     MISSING = "missing"
     NOT_A_FOLDER = "not_a_folder"
+    NOT_EMPTY = "not_empty"
     ACCESS_DENIED = "access_denied"
     PLATFORM = "platform"
     NETWORK_FILE_SYSTEM = "network_file_system"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,7 @@ def test_path_below_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_foreign_files_are_left_alone_and_told(tmp_path: Path) -> None:
+    Log.open(tmp_path).close()
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "seg-1.log").write_text("mine too")
     with Log.open(tmp_path) as log:
@@ -178,7 +180,7 @@ def test_segment_of_a_header_only_is_an_empty_log(tmp_path: Path) -> None:
 
 def test_half_made_files_are_removed_by_the_next_writer_alone(tmp_path: Path) -> None:
     small_store(tmp_path)
-    left = tmp_path / "tmp" / "new-1234"
+    left = tmp_path / "tmp" / "new-0123456789abcdef"
     left.write_bytes(b"half")
     Log.open(tmp_path, read_only=True).close()
     assert left.exists()
@@ -225,3 +227,34 @@ def test_error_while_reading_is_never_the_end(tmp_path: Path) -> None:
         with pytest.raises(LogReadFailed) as caught:
             Log.open(tmp_path, fs=failing, read_only=True)
         assert isinstance(caught.value, OSError)
+
+
+def test_files_of_others_in_tmp_are_never_removed(tmp_path: Path) -> None:
+    store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    Log.open(store).close()
+    elsewhere.mkdir()
+    (store / "tmp" / "important.txt").write_bytes(b"mine")
+    (store / "tmp" / "new-0123456789abcdef").write_bytes(b"half-made")
+    Log.open(store).close()
+    assert (store / "tmp" / "important.txt").read_bytes() == b"mine"
+    assert not (store / "tmp" / "new-0123456789abcdef").exists()
+    shutil.rmtree(store / "tmp")
+    (store / "tmp").symlink_to(elsewhere)
+    (elsewhere / "photo.jpg").write_bytes(b"mine")
+    Log.open(store).close()
+    assert (elsewhere / "photo.jpg").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["main.py", "tmp", ".git"])
+def test_a_folder_of_somebody_else_does_not_become_a_store(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(NotALog) as caught:
+        Log.open(tmp_path)
+    assert caught.value.reason is LogReason.NOT_EMPTY
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_folder_with_a_gitignore_may_become_a_store(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_bytes(b"*")
+    Log.open(tmp_path).close()
+    assert (tmp_path / "LOCK").exists()
