@@ -13,9 +13,17 @@ from types import TracebackType
 from typing import BinaryIO, Protocol, Self, TypeAlias, cast
 
 from fmemory._json_values import type_name
-from fmemory.errors import ContractError, MemoryFileError, Reason
+from fmemory.errors import ContractError, MemoryFileError, Reason, brief
 
-__all__ = ["LINE_BYTES_MAX", "LineSource", "Source", "TextReader", "path_of"]
+__all__ = [
+    "LINE_BYTES_MAX",
+    "LineSource",
+    "Source",
+    "TextReader",
+    "is_gzip",
+    "not_text",
+    "path_of",
+]
 
 LINE_BYTES_MAX = 128 * 1024 * 1024
 """Longest line; the longest record that a store takes has less than half of it."""
@@ -36,22 +44,50 @@ def path_of(place: object, what: str) -> Path | None:
     """The path, or None for something that is to be used as a text stream.
 
     Raises:
-        ContractError: Neither a path nor a text stream.
+        ContractError: Neither a path nor a text stream, or a path that no file can have.
     """
     if isinstance(place, (str, os.PathLike)):
         path = os.fspath(place)
-        if isinstance(path, str) and path and "\0" not in path:
-            return Path(path)
+        if isinstance(path, str):
+            return _checked_path(path, what)
     elif not isinstance(place, (io.RawIOBase, io.BufferedIOBase)) and hasattr(
         place, "read" if what == "source" else "write"
     ):
         return None
-    raise ContractError(
-        f"expected a path or a text stream, got {type_name(place)}; wrap bytes in"
+    raise not_text(type_name(place), what)
+
+
+def not_text(got: str, what: str) -> ContractError:
+    """The error for what is neither a path nor carries text."""
+    return ContractError(
+        f"expected a path or a text stream, got {got}; wrap bytes in"
         " io.TextIOWrapper(stream, encoding='utf-8', newline='')",
         where=what,
         reason=Reason.WRONG_TYPE,
     )
+
+
+def is_gzip(path: str | Path) -> bool:
+    """Whether a path's name says that the file is compressed."""
+    return str(path).endswith(".gz")
+
+
+def _checked_path(path: str, what: str) -> Path:
+    """The path of a text that can be one; `open` refuses others with a bare ValueError."""
+    problem, reason = "", Reason.BAD_VALUE
+    if not path:
+        problem, reason = "expected the path of a file, got an empty one", Reason.EMPTY
+    elif "\0" in path:
+        problem = f"expected a path without the character \\0, got {brief(path)}"
+    else:
+        try:
+            os.fsencode(path)
+        except UnicodeEncodeError:
+            problem = f"expected a path that this system can encode, got {brief(path)}"
+            reason = Reason.LONE_SURROGATE
+    if problem:
+        raise ContractError(f"{problem}; name another file", where=what, reason=reason)
+    return Path(path)
 
 
 class LineSource:
@@ -78,7 +114,10 @@ class LineSource:
                 self._files.append(self._spooled(cast("TextReader", self._source)))
             else:
                 self._open(self.path)
-        except (OSError, UnicodeError) as error:
+        except ContractError:
+            self._close()
+            raise
+        except (OSError, ValueError) as error:  # a closed stream gives ValueError
             self._close()
             raise self.error(f"cannot be read: {error}", Reason.FILE_UNREADABLE) from error
         except BaseException:
@@ -127,7 +166,7 @@ class LineSource:
     def _open(self, path: str) -> None:
         file = Path(path).open("rb")  # noqa: SIM115 - closed by _close
         self._files.append(file)
-        if path.endswith(".gz"):
+        if is_gzip(path):
             self._files.append(cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="rb")))
 
     def _spooled(self, stream: TextReader) -> BinaryIO:
@@ -137,12 +176,7 @@ class LineSource:
         self._files.append(cast("BinaryIO", spool))
         while chunk := stream.read(_CHUNK_CHARACTERS):
             if not isinstance(chunk, str):
-                raise ContractError(
-                    f"expected a stream of text, got one of {type_name(chunk)}; wrap it in"
-                    " io.TextIOWrapper(stream, encoding='utf-8', newline='')",
-                    where="source",
-                    reason=Reason.WRONG_TYPE,
-                )
+                raise not_text(f"a stream of {type_name(chunk)}", "source")
             spool.write(chunk.encode("utf-8", "surrogatepass"))
         return cast("BinaryIO", spool)
 

@@ -28,6 +28,7 @@ _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.\d{1,9}")
 _HEADER_FIELDS = ("format", "version", "embedding_id", "namespace", "created_at", "count")
 _RECORD_FIELDS = ("note", "vector", "embedding_id", "namespace")
 _NOTE_FIELDS = ("id", "text", "timestamp", "metadata")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", re.ASCII)
 _LONG_VECTOR_BYTES = 256
 _SHORT_BYTES = 64
 
@@ -39,6 +40,15 @@ def _check_count(value: object) -> int:
     if count < 0:
         raise ContractError(f"expected 0 or more, got {count}", reason=Reason.OUT_OF_RANGE)
     return count
+
+
+def _check_created_at(value: object) -> None:
+    if type(value) is str and _TIME.fullmatch(value) is None:
+        raise ContractError(
+            f"expected a time in UTC such as 2026-01-31T12:00:00Z, got {brief(value)}",
+            where="created_at",
+            reason=Reason.BAD_VALUE,
+        )
 
 
 class MemoryFileHeader(Model, frozen=True):
@@ -221,6 +231,7 @@ class MemoryFileReader:
         try:
             fields = check_keys(data, _HEADER_FIELDS)
             plain = {key: fields[key] for key in _HEADER_FIELDS[2:]}
+            _check_created_at(plain["created_at"])
             return MemoryFileHeader.from_dict(plain)
         except ContractError as error:
             raise self._source.error(f"header: {error}", Reason.FILE_HEADER) from error

@@ -13,9 +13,11 @@ import gzip
 import io
 import json
 import os
+import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -276,6 +278,14 @@ BAD_FILES: list[tuple[str, Reason, int]] = [
     (header(embedding_id=""), Reason.FILE_HEADER, 1),
     (header(created_at="2026-01-31T12:00:00"), Reason.FILE_HEADER, 1),
     (header(created_at="yesterday"), Reason.FILE_HEADER, 1),
+    (header(created_at="2026-01-31T12:00:00+02:00"), Reason.FILE_HEADER, 1),
+    (header(created_at="2026-01-31T12:00:00+00:00"), Reason.FILE_HEADER, 1),
+    (header(created_at="2026-01-31 12:00:00Z"), Reason.FILE_HEADER, 1),
+    (header(created_at="2026-01-31"), Reason.FILE_HEADER, 1),
+    (header(created_at="20260131T120000Z"), Reason.FILE_HEADER, 1),
+    (header(created_at="2026-02-30T12:00:00Z"), Reason.FILE_HEADER, 1),
+    (header(created_at=1.0), Reason.FILE_HEADER, 1),
+    (header(created_at=None), Reason.FILE_HEADER, 1),
     (header(extra=1), Reason.FILE_HEADER, 1),
     (text_of({**HEADER, "count": -1}, "broken"), Reason.FILE_HEADER, 1),
     (second(""), Reason.FILE_RECORD, 3),
@@ -433,6 +443,94 @@ def test_a_source_or_target_is_a_path_or_a_text_stream(memory: MemoryBackend, ba
         memory.dump(bad)
 
 
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [("", Reason.EMPTY), ("a\0b", Reason.BAD_VALUE), ("a\ud800", Reason.LONE_SURROGATE)],
+    ids=repr,
+)
+def test_a_path_that_no_file_can_have_is_named(
+    memory: MemoryBackend, bad: str, reason: Reason
+) -> None:
+    for what, call in (("source", memory.load), ("target", memory.dump)):
+        with pytest.raises(ContractError) as caught:
+            call(bad)
+        assert (caught.value.where, caught.value.reason) == (what, reason)
+        assert "got str" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", [".", "..", "/", "./", "x" * 300, "x" * 9999], ids=repr)
+def test_a_path_that_is_no_file_is_an_error_of_the_file(
+    memory: MemoryBackend, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MemoryFileError) as caught:
+        memory.dump(path)
+    assert caught.value.reason is Reason.FILE_UNWRITABLE
+    with pytest.raises(MemoryFileError) as caught:
+        memory.load(path)
+    assert caught.value.reason is Reason.FILE_UNREADABLE
+
+
+def test_a_name_of_dots_and_gz_alone_is_gzip_both_ways(
+    memory: MemoryBackend, tmp_path: Path
+) -> None:
+    filled(memory)
+    memory.dump(tmp_path / ".gz", ("u", ""))
+    with ModelBackend() as other:
+        assert other.load(tmp_path / ".gz") == 3
+
+
+def test_a_symbolic_link_stays_and_the_file_behind_it_is_written(
+    memory: MemoryBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.jsonl").write_text("old")
+    (tmp_path / "link.jsonl").symlink_to(Path("real") / "a.jsonl")
+    filled(memory)
+    memory.dump(tmp_path / "link.jsonl", ("u", ""))
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert (tmp_path / "real" / "a.jsonl").read_text().startswith('{"format"')
+    assert names_in(tmp_path) == ["link.jsonl", "real"]
+    assert names_in(tmp_path / "real") == ["a.jsonl"]
+
+
+def test_a_symbolic_link_to_nothing_yet_makes_the_file(
+    memory: MemoryBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "link.jsonl").symlink_to("a.jsonl")
+    memory.dump(tmp_path / "link.jsonl")
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert (tmp_path / "a.jsonl").is_file()
+
+
+def test_symbolic_links_in_a_circle_are_refused(memory: MemoryBackend, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").symlink_to("b.jsonl")
+    (tmp_path / "b.jsonl").symlink_to("a.jsonl")
+    with pytest.raises(MemoryFileError) as caught:
+        memory.dump(tmp_path / "a.jsonl")
+    assert caught.value.reason is Reason.FILE_UNWRITABLE
+    assert (tmp_path / "a.jsonl").is_symlink()
+
+
+@pytest.mark.parametrize("place", ["pipe", "link"])
+def test_a_pipe_is_neither_written_nor_replaced(
+    memory: MemoryBackend, tmp_path: Path, place: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    with pytest.raises(MemoryFileError) as caught:
+        memory.dump(tmp_path / place)
+    assert caught.value.reason is Reason.FILE_UNWRITABLE
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert names_in(tmp_path) == ["link", "pipe"]
+
+
+def test_a_device_is_neither_written_nor_replaced(memory: MemoryBackend) -> None:
+    with pytest.raises(MemoryFileError) as caught:
+        memory.dump(os.devnull)
+    assert caught.value.reason is Reason.FILE_UNWRITABLE
+
+
 def test_a_failed_dump_leaves_the_file_that_was_there(tmp_path: Path) -> None:
     class Failing(ModelBackend):
         """Gives one page of one record, then refuses."""
@@ -501,6 +599,21 @@ def test_a_closed_stream_is_an_error_of_the_file(memory: MemoryBackend) -> None:
     with pytest.raises(MemoryFileError) as caught:
         memory.dump(stream)
     assert caught.value.reason is Reason.FILE_UNWRITABLE
+    with pytest.raises(MemoryFileError) as caught:
+        memory.load(stream)
+    assert caught.value.reason is Reason.FILE_UNREADABLE
+
+
+def test_a_stream_of_bytes_that_does_not_say_so_is_refused(memory: MemoryBackend) -> None:
+    with tempfile.NamedTemporaryFile() as stream:
+        with pytest.raises(ContractError) as caught:
+            memory.dump(cast("Any", stream))
+        assert caught.value.where == "target"
+        stream.write(b"x")
+        stream.seek(0)
+        with pytest.raises(ContractError) as caught:
+            memory.load(cast("Any", stream))
+        assert caught.value.where == "source"
 
 
 def test_a_dump_is_private_to_its_owner(memory: MemoryBackend, tmp_path: Path) -> None:
