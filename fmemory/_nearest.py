@@ -13,6 +13,7 @@ from fmemory_segments.event import Float64Array, VectorArray
 
 __all__ = ["check_query", "nearest_rows"]
 
+_FLOAT_MAX = float(np.finfo(np.float64).max)
 _ROUNDING_SLACK = 4.0
 """Times dim and epsilon: more than a dot product of that many numbers can be wrong by."""
 
@@ -111,13 +112,26 @@ def _candidates(
 def _score(row: Float64Array, query: Float64Array, metric: Metric) -> float:
     """The score of one row in float64, without overflow where the result has none."""
     if metric == "dot":
-        return float(row @ query)
+        product = float(row @ query)
+        return product if np.isfinite(product) else _clamped(_scaled_product(row, query))
     if metric == "euclidean":
-        return -_length(row - query)
+        # Halves cannot overflow where the difference itself would.
+        return _clamped(-2.0 * _length(row / 2.0 - query / 2.0))
     row_length, query_length = _length(row), _length(query)
     if row_length == 0.0 or query_length == 0.0:
         return 0.0
     return float(np.clip((row / row_length) @ (query / query_length), -1.0, 1.0))
+
+
+def _scaled_product(row: Float64Array, query: Float64Array) -> float:
+    """The dot product of vectors whose products overflow one by one; ±inf if it does itself."""
+    row_largest, query_largest = float(np.abs(row).max()), float(np.abs(query).max())
+    product = float((row / row_largest) @ (query / query_largest))
+    return product * row_largest * query_largest
+
+
+def _clamped(score: float) -> float:
+    return max(-_FLOAT_MAX, min(_FLOAT_MAX, score))
 
 
 def _length(vector: Float64Array) -> float:

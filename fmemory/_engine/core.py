@@ -84,7 +84,9 @@ class Engine:
             return work.drafts or None
 
         deferral = current_deferral()
-        commit = self.journal.commit(plan, durability=None if deferral is None else "os")
+        # Only a sync before the answer can be put off; the other policies give none.
+        deferred = deferral is not None and self.durability == "fsync"
+        commit = self.journal.commit(plan, durability="os" if deferred else None)
         if deferral is not None and commit is not None:
             deferral.seq = max(deferral.seq, commit.last_seq)
         return [

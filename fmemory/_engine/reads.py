@@ -42,6 +42,7 @@ from fmemory.record_models import (
 from fmemory.records import RecordReads, check_request
 from fmemory.session_models import BootstrapState, Message, SessionPage, check_session_id
 from fmemory.sessions import transcript_window
+from fmemory_segments import Stream
 
 T = TypeVar("T")
 
@@ -163,7 +164,7 @@ class JournalReads(RecordReads):
 
     def event(self, seq: int) -> Event:
         """One event."""
-        found = self._state.event(check_int(seq))
+        found = self._state.event(_integer(seq, "seq"))
         if found is None:
             raise NotFound(
                 f"event: expected a seq from 1 to {self._state.upto()}, got {seq}",
@@ -182,7 +183,7 @@ class JournalReads(RecordReads):
         self, prefix: Sequence[str] = (), limit: int = 50, cursor: str | None = None
     ) -> StreamPage:
         """Streams by recency."""
-        labels = check_stream(prefix, "prefix") if len(prefix) else ()
+        labels = _prefix(prefix, "prefix")
         count, before = _page_limit(limit), None
         if _cursor(cursor) is not None:
             assert cursor is not None
@@ -315,7 +316,7 @@ def _filter(
     actor: str | None,
     run_id: str | None,
 ) -> Callable[[Envelope], bool] | None:
-    prefix = check_stream(stream_prefix, "stream_prefix") if stream_prefix else ()
+    prefix = () if stream_prefix is None else _prefix(stream_prefix, "stream_prefix")
     wanted = None if types is None else frozenset(_types(types))
     for name, value in (("actor", actor), ("run_id", run_id)):
         if value is not None:
@@ -342,11 +343,22 @@ def _types(types: Sequence[str]) -> tuple[str, ...]:
         raise error.within("types") from None
 
 
-def _seq(value: int, where: str) -> int:
+def _prefix(labels: Sequence[str], where: str) -> Stream:
     try:
-        seq = check_int(value)
+        return () if as_tuple(labels, "str labels") == () else check_stream(labels)
     except ContractError as error:
         raise error.within(where) from None
+
+
+def _integer(value: int, where: str) -> int:
+    try:
+        return check_int(value)
+    except ContractError as error:
+        raise error.within(where) from None
+
+
+def _seq(value: int, where: str) -> int:
+    seq = _integer(value, where)
     if seq < 0:
         raise ContractError(
             f"expected 0 (from the beginning) or more, got {seq}",

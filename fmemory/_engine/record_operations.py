@@ -5,11 +5,12 @@ Arguments are checked; encoding is done before an operation runs, outside of eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 
 from fmemory._engine import stored
 from fmemory._engine.results import put_result
-from fmemory._engine.rows import NamespacePut
+from fmemory._engine.rows import KEY_BYTES_MAX, NamespacePut
 from fmemory._engine.session_operations import WriteOptions, the_receipt
 from fmemory._engine.types import EventType, meta_stream, records_stream
 from fmemory._engine.work import Emission, Operation, Work, reused_id
@@ -81,10 +82,12 @@ def delete(
         found = work.live_ids(namespace, ids)
         known = set(found)
         missing = tuple([record_id for record_id in ids if record_id not in known])
-        emissions = [
-            Emission(EventType.RECORDS_DELETED, _NOTHING, tuple(found[at : at + _DELETE_KEYS_MAX]))
-            for at in range(0, len(found), _DELETE_KEYS_MAX)
-        ]
+        parts = list(_key_parts(found))
+        emissions = [Emission(EventType.RECORDS_DELETED, _NOTHING, part) for part in parts]
+        if emissions and options.event_id is not None:
+            # What was asked for, so that a retry can be told from another delete.
+            asked = stored.encode([len(parts), _digest(ids)])
+            emissions[0] = Emission(EventType.RECORDS_DELETED, Blob(asked), parts[0])
         if emissions:
             work.emit(stream, emissions, audit=options.audit, event_id=options.event_id)
         return lambda receipt: DeleteResult(deleted=len(found), missing=missing, receipt=receipt)
@@ -96,15 +99,39 @@ def _deleted_before(
     work: Work, stream: Stream, ids: Sequence[str], event_id: str | None
 ) -> Callable[[Receipt], DeleteResult] | None:
     """The answer to a delete that already happened: what it deleted then is what it says now."""
-    if event_id is None or (first := work.txn.find(stream, event_id)) is None:
+    if event_id is None or (first := work.find(stream, event_id)) is None:
         return None
-    (event,) = work.txn.envelopes(first - 1, first)
-    if event.type != EventType.RECORDS_DELETED or not set(event.keys) <= set(ids):
+    event = work.event(first)
+    (asked,) = work.blobs([first])
+    if event is None or event.type != EventType.RECORDS_DELETED:
         raise reused_id(stream, event_id, f"event {first}")
-    work.repeat(first, first)
-    gone = set(event.keys)
+    count, digest = stored.value_decoder.decode(asked) if asked else (1, _digest(ids))
+    if digest != _digest(ids):
+        raise reused_id(stream, event_id, f"event {first}")
+    work.repeat(first, first + count - 1)
+    gone: set[str] = set()
+    for seq in range(first, first + count):
+        part = work.event(seq)
+        gone.update(() if part is None else part.keys)
     missing = tuple([record_id for record_id in ids if record_id not in gone])
     return lambda receipt: DeleteResult(deleted=len(gone), missing=missing, receipt=receipt)
+
+
+def _key_parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Ids in parts that one event holds: not too many, and not too long together."""
+    start, size = 0, 0
+    for number, record_id in enumerate(ids):
+        length = len(record_id.encode())
+        if number - start == _DELETE_KEYS_MAX or size + length > KEY_BYTES_MAX:
+            yield tuple(ids[start:number])
+            start, size = number, 0
+        size += length
+    if start < len(ids):
+        yield tuple(ids[start:])
+
+
+def _digest(ids: Sequence[str]) -> bytes:
+    return hashlib.sha256(stored.encode(list(ids))).digest()
 
 
 def clear(namespace: tuple[str, ...], options: WriteOptions) -> Operation[ClearResult]:
@@ -112,16 +139,9 @@ def clear(namespace: tuple[str, ...], options: WriteOptions) -> Operation[ClearR
     records, meta = records_stream(namespace), meta_stream(namespace)
 
     def operation(work: Work) -> Callable[[Receipt], ClearResult]:
-        if options.event_id is not None:
-            first = work.txn.find(records, options.event_id)
-            if first is not None:
-                (event,) = work.txn.envelopes(first - 1, first)
-                emission = Emission(EventType.RECORDS_CLEARED, _NOTHING, count=event.count)
-                work.known(records, options.event_id, [emission])
-                before = work.txn.envelopes(first - 2, first - 1, stream=meta)
-                if any(one.type == EventType.META_CLEARED for one in before):
-                    work.repeat(first - 1, first)
-                return lambda receipt: ClearResult(deleted=event.count, receipt=receipt)
+        repeated = _cleared_before(work, records, meta, options.event_id)
+        if repeated is not None:
+            return repeated
         work.expect(records, options.expected_revision)
         deleted = work.record_count(namespace)
         has_meta = bool(work.meta(namespace).set_seq)
@@ -136,6 +156,24 @@ def clear(namespace: tuple[str, ...], options: WriteOptions) -> Operation[ClearR
         return lambda receipt: ClearResult(deleted=deleted, receipt=receipt)
 
     return operation
+
+
+def _cleared_before(
+    work: Work, records: Stream, meta: Stream, event_id: str | None
+) -> Callable[[Receipt], ClearResult] | None:
+    """The answer to a clear that already happened."""
+    if event_id is None or (last := work.find(records, event_id)) is None:
+        return None
+    event = work.event(last)
+    if event is None or event.type != EventType.RECORDS_CLEARED:
+        raise reused_id(records, event_id, f"event {last}")
+    before = work.event(last - 1) if last > 1 else None
+    with_meta = before is not None and (before.stream, before.type) == (
+        meta,
+        EventType.META_CLEARED,
+    )
+    work.repeat(last - int(with_meta), last)
+    return lambda receipt: ClearResult(deleted=event.count, receipt=receipt)
 
 
 def set_meta(

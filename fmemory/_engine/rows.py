@@ -26,6 +26,8 @@ _FLOAT64 = np.dtype("<f8")
 _UINT32 = np.dtype("<u4")
 _decode = msgspec.msgpack.Decoder(list).decode
 _ITEMS_OF_ONE = 3
+KEY_BYTES_MAX = 16 * 1024 * 1024
+"""Most bytes of record ids in one event: they stand in the frame's meta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +81,14 @@ def _run_end(
     """The end of the longest run of one dtype and dim that fits into one event."""
     first = records[start].vector
     count_max = min(len(records), start + ROWS_MAX)
-    size = 0
+    size = keys_size = 0
     for number in range(start, count_max):
         vector = records[number].vector
         if vector.dtype != first.dtype or vector.shape != first.shape:
             return number
         size += len(bodies[number]) + vector.nbytes
-        if size > EVENT_BYTES_MAX:
+        keys_size += 4 * len(records[number].note.id)  # no character is longer in UTF-8
+        if size > EVENT_BYTES_MAX or (keys_size > KEY_BYTES_MAX and number > start):
             if number == start:
                 raise _too_large(records[number], size, where)
             return number

@@ -200,7 +200,7 @@ def delete_session(session_id: str, options: WriteOptions) -> Operation[Receipt]
 
     def changes(work: Work, fold: SessionFold) -> bool:
         del work
-        return not fold.is_empty
+        return fold.revision > 0 and not fold.deleted
 
     return write_once(session_id, [emission], options, changes)
 
@@ -244,10 +244,10 @@ def fork_session(
 
 def _forked_before(work: Work, stream: Stream, source: str, event_id: str | None) -> bool:
     """A fork is told again by its source: what it copied is only known by doing it."""
-    if event_id is None or (first := work.txn.find(stream, event_id)) is None:
+    if event_id is None or (first := work.find(stream, event_id)) is None:
         return False
-    (event,) = work.txn.envelopes(first - 1, first)
-    if event.type != EventType.SESSION_FORKED or event.keys != (source,):
+    event = work.event(first)
+    if event is None or event.type != EventType.SESSION_FORKED or event.keys != (source,):
         raise reused_id(stream, event_id, f"event {first}")
     work.repeat(first, first + (event.count >> 1))
     return True

@@ -7,8 +7,10 @@ at one seq. The engine's lock is held while the index is asked, never while payl
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -33,6 +35,7 @@ from fmemory_segments.event import UInt64Array, VectorArray
 _NO_RANGE = TimeRange()
 _EVENTS_PER_READ = 128
 _ROWS_PER_READ = 2048
+_SESSIONS_MIN = 256
 
 
 class State:
@@ -51,6 +54,7 @@ class State:
         self._projection = projection
         self._lock = lock
         self.cursors = cursors
+        self._past_streams: list[StreamInfo] | None = None
 
     def upto(self) -> int:
         """The seq that this question is answered for."""
@@ -209,13 +213,13 @@ class State:
         found: list[SessionInfo] = []
         while True:
             # One more than asked for tells whether there is a next page.
-            page = self.stream_infos((SESSION,), before, limit + 1 - len(found))
+            page = self.stream_infos((SESSION,), before, max(limit + 1 - len(found), _SESSIONS_MIN))
             for listed in page:
                 session_id = listed.stream[1]
                 with self._lock:
                     fold = self._projection.session(self.reader, session_id, upto)
                     info = _session_info(session_id, fold)
-                if info is not None:
+                if info is not None and len(found) <= limit:
                     found.append(info)
                 before = listed.last_seq
             if not page or len(found) > limit:
@@ -300,11 +304,18 @@ class State:
         upto = self.upto()
         if self.fixed is None:
             return self.reader.streams(prefix, before, limit)
-        # The journal lists streams as they are now; the past is told from the events.
+        if self._past_streams is None:
+            self._past_streams = self._streams_of_past(upto)
+        past = self._past_streams
+        # Newest first: those of a smaller last seq begin where a binary search says.
+        start = 0 if before is None else bisect_left(past, 1 - before, key=lambda i: -i.last_seq)
+        found = (info for info in past[start:] if info.stream[: len(prefix)] == prefix)
+        return list(islice(found, limit))
+
+    def _streams_of_past(self, upto: int) -> list[StreamInfo]:
+        """The journal lists streams as they are now; the past is told from the events, once."""
         infos: dict[Stream, StreamInfo] = {}
         for event in self.reader.envelopes(0, upto):
-            if event.stream[: len(prefix)] != prefix:
-                continue
             info = infos.get(event.stream)
             infos[event.stream] = StreamInfo(
                 event.stream,
@@ -314,8 +325,7 @@ class State:
                 event.seq,
                 event.recorded_at_ns,
             )
-        past = [one for one in infos.values() if before is None or one.last_seq < before]
-        return sorted(past, key=lambda one: -one.last_seq)[:limit]
+        return sorted(infos.values(), key=lambda info: -info.last_seq)
 
     def usage(self, upto: int) -> list[Usage]:
         """Events and payload bytes by stream and type up to a seq. Cost: reads all of it."""

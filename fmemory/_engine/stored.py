@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from fmemory._engine.types import EventType
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._model import check_time
 from fmemory.errors import ContractError, Reason
@@ -164,6 +165,26 @@ def messages_of(data: bytes) -> list[StoredMessage]:
 
 def _session(data: bytes) -> StoredSession:
     return session_decoder.decode(data)
+
+
+def same_but_times(type_: str, one: bytes, other: bytes) -> bool:
+    """Whether two payloads of one type say the same, times aside.
+
+    A retry that builds its entry anew has another time in it, and is the same write all the same.
+    """
+    if one == other or not one or not other:
+        return one == other
+    if type_ == EventType.PROGRESS_APPENDED:
+        first, second = progress_decoder.decode(one), progress_decoder.decode(other)
+        return (first.run_id, first.summary) == (second.run_id, second.summary)
+    if type_ == EventType.CHECKPOINT_RECORDED:
+        before, after = checkpoint_decoder.decode(one), checkpoint_decoder.decode(other)
+        return (before.run_id, before.status, before.note) == (
+            after.run_id,
+            after.status,
+            after.note,
+        )
+    return False
 
 
 def encode(value: object) -> bytes:

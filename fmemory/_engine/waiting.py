@@ -118,5 +118,4 @@ def _visible(state: State, journal: Journal, *, durable: bool) -> int:
     if not durable:
         return upto
     # Whose sync it is does not matter: one of this process covers everybody's events.
-    durable_seq = journal.health().durable_seq if journal.read_only else journal.sync(upto)
-    return min(upto, durable_seq)
+    return min(upto, journal.sync(upto))

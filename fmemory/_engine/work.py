@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from fmemory._audit import Audit
 from fmemory._engine.projection import Projection
 from fmemory._engine.session_fold import MetaFold, SessionFold
-from fmemory._engine.stored import to_ns
+from fmemory._engine.stored import same_but_times, to_ns
 from fmemory._engine.types import EventType
 from fmemory.errors import Conflict, Reason
 from fmemory.journal import Draft, Txn
@@ -55,7 +55,7 @@ class Work:
         self.repeated: Receipt | None = None
         self._projection = projection
         self._head = txn.head_seq
-        self._event_ids: set[tuple[Stream, str]] = set()
+        self._event_ids: dict[tuple[Stream, str], int] = {}
         self._revisions: dict[Stream, int] = {}
         self._records: dict[tuple[str, ...], _PendingRecords] = {}
         self._metas: dict[tuple[str, ...], MetaFold] = {}
@@ -169,7 +169,7 @@ class Work:
             event_id = None
             self.drafts.append(draft)
             if draft.event_id is not None:
-                self._event_ids.add((stream, draft.event_id))
+                self._event_ids[stream, draft.event_id] = self._head + len(self.drafts)
             if self._shared:
                 self._apply(draft)
         self._revisions[stream] = revision
@@ -192,16 +192,13 @@ class Work:
         """
         if event_id is None:
             return False
-        if (stream, event_id) in self._event_ids:
-            raise reused_id(stream, event_id, "an earlier operation of the same batch")
-        found = self.txn.find(stream, event_id)
+        found = self.find(stream, event_id)
         if found is None:
             return False
         # The events of one write are neighbours in the log.
         first = found - number
         count = len(emissions)
-        events = list(self.txn.envelopes(first - 1, first - 1 + count, stream=stream))
-        if not self._same(emissions, events):
+        if not self._same(stream, emissions, first):
             raise reused_id(stream, event_id, f"event {found}")
         before = self.repeated
         again = self.repeat(first, first + count - 1)
@@ -215,9 +212,22 @@ class Work:
             )
         return True
 
+    def find(self, stream: Stream, event_id: str) -> int | None:
+        """The seq of the event with this id, drafts included."""
+        pending = self._event_ids.get((stream, event_id))
+        return self.txn.find(stream, event_id) if pending is None else pending
+
+    def event(self, seq: int) -> Envelope | None:
+        """An event, drafts included; None where there is none of that number."""
+        if seq > self._head:
+            at = seq - self._head - 1
+            return self._envelope(self.drafts[at], seq) if at < len(self.drafts) else None
+        return next(iter(self.txn.envelopes(seq - 1, seq)), None)
+
     def repeat(self, first: int, last: int) -> Receipt:
         """The answer is the receipt of the write that appended these events."""
-        (event,) = self.txn.envelopes(last - 1, last)
+        event = self.event(last)
+        assert event is not None
         self.repeated = Receipt(
             seq=last, revision=event.revision, event_count=last - first + 1, durable=False
         )
@@ -225,11 +235,19 @@ class Work:
 
     # Private
 
-    def _same(self, emissions: Sequence[Emission], events: Sequence[Envelope]) -> bool:
-        if len(emissions) != len(events):
-            return False
-        payloads = self.txn.payloads([event.seq for event in events])
-        return all(map(_same, emissions, events, payloads))
+    def _same(self, stream: Stream, emissions: Sequence[Emission], first: int) -> bool:
+        for seq, emission in enumerate(emissions, first):
+            event = self.event(seq)
+            if event is None or event.stream != stream:
+                return False
+            payload = (
+                self.drafts[seq - self._head - 1].payload
+                if seq > self._head
+                else self.txn.payloads([seq])[0]
+            )
+            if not _same(emission, event, payload):
+                return False
+        return True
 
     def _apply(self, draft: Draft) -> None:
         """Let later operations of this batch see a draft."""
@@ -244,19 +262,20 @@ class Work:
             namespace = tuple(labels)
             if namespace not in self._metas:
                 self._metas[namespace] = self.meta(namespace).copy()
-            self._metas[namespace].apply(self._envelope(draft))
+            self._metas[namespace].apply(self._envelope(draft, self._head + len(self.drafts)))
         elif kind == "session":
             if labels[0] not in self._sessions:
                 self._sessions[labels[0]] = self.session(labels[0]).copy()
-            self._sessions[labels[0]].apply(self._envelope(draft))
+            self._sessions[labels[0]].apply(self._envelope(draft, self._head + len(self.drafts)))
 
-    def _envelope(self, draft: Draft) -> Envelope:
+    def _envelope(self, draft: Draft, seq: int) -> Envelope:
         return Envelope(
-            self._head + len(self.drafts),
+            seq,
             draft.stream,
             draft.revision,
             draft.type,
             self.txn.now_ns,
+            event_id=draft.event_id,
             keys=draft.keys,
             count=draft.count,
         )
@@ -312,7 +331,9 @@ def _same(emission: Emission, event: Envelope, payload: Blob | Rows | Erased) ->
     if isinstance(payload, Erased):
         return True
     if isinstance(payload, Blob):
-        return isinstance(emission.payload, Blob) and emission.payload.data == payload.data
+        return isinstance(emission.payload, Blob) and same_but_times(
+            event.type, emission.payload.data, payload.data
+        )
     if payload.erased is not None:
         return True
     rows = emission.payload
