@@ -262,6 +262,8 @@ class _Verifier:
         sees_all = True
         for found in self._inspect(segment, upto, is_last=successor is None):
             if isinstance(found, SealFound):
+                if self._is_torn_seal(segment, found, is_last=successor is None):
+                    return
                 self._check_seal(segment, found, builder if sees_all else None)
                 return
             if isinstance(found, Damage):
@@ -337,6 +339,16 @@ class _Verifier:
         except LogError:
             return None  # The check of that file says what is wrong with it.
         return header.base_seq if header.took_tail else None
+
+    def _is_torn_seal(self, segment: Segment, found: SealFound, *, is_last: bool) -> bool:
+        """Report a last SEAL that is not whole: it holds no event, and nothing was built on it."""
+        size, offset = self._fs.size(segment.fd), found.offset
+        seal = read_seal(self._core, segment, offset, size)
+        if isinstance(seal, Seal) or not is_last:
+            return False
+        damage = Damage(LogReason.TORN_TAIL, seal, offset, self._place.seq, torn=True)
+        self._tell(segment, damage)
+        return True
 
     def _check_seal(self, segment: Segment, found: SealFound, builder: SealBuilder | None) -> None:
         """The SEAL against what the frames before it say."""
