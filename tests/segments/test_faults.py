@@ -411,3 +411,44 @@ def test_rows_of_a_moved_tail_are_read_by_handles_that_did_not_see_the_move(tmp_
 def _nonces(payload: object) -> bytes:
     assert isinstance(payload, Rows)
     return payload.nonces
+
+
+def test_interrupt_in_the_middle_of_an_append_poisons_the_handle_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log.open(tmp_path)
+    put(log, 1)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(log._core.recent, "add", interrupt)
+        put(log, 2)
+    with pytest.raises(LogPoisoned) as caught:
+        log.refresh()
+    assert caught.value.reason is LogReason.INTERRUPTED
+    log.close()
+    found = opens(tmp_path)
+    assert isinstance(found, list)
+    assert found[1] == 2
+    assert not damage_findings(tmp_path)
+
+
+def test_what_was_repaired_is_told(tmp_path: Path) -> None:
+    small_store(tmp_path)
+    tip = (tmp_path / "TIP").read_bytes()
+    with Log.open(tmp_path) as log:
+        say(log, b"x" * 300, b"y" * 300)
+        end = log._core.active.end
+    (tmp_path / "TIP").write_bytes(tip)
+    segment = segments_of(tmp_path)[0]
+    segment.write_bytes(segment.read_bytes()[: end - 8])
+    for read_only in (True, False):
+        with Log.open(tmp_path, read_only=read_only) as log:
+            (notice,) = log.health().notices
+            assert segment.name in notice
+            assert log.recovery in log.health().recoveries
+    with Log.open(tmp_path) as log:
+        assert log.health().notices == ()
+        assert log.recovery.torn_bytes == 0

@@ -24,7 +24,7 @@ import pytest
 
 from fmemory_segments import Blob, Draft, Log, PosixFileSystem, verify_store
 from fmemory_segments._txn import LogTxn
-from fmemory_segments.errors import StoreBusy
+from fmemory_segments.errors import LogCorrupt, StoreBusy
 from tests.segments.log_tools import (
     ROUNDS,
     WatchedFileSystem,
@@ -323,3 +323,22 @@ def test_threads_that_read_and_threads_that_write_share_a_handle(tmp_path: Path)
     log.close()
     other.close()
     assert not damage_findings(tmp_path)
+
+
+def test_damage_behind_a_busy_writer_is_no_short_log(tmp_path: Path) -> None:
+    """A reader cannot tell damage from a writer at work, but does not hide acknowledged events."""
+    small_store(tmp_path)
+    reader, log = Log.open(tmp_path, read_only=True), Log.open(tmp_path)
+    say(log, b"acknowledged")
+    segment = log._core.active
+    os.pwrite(segment.fd, b"\xff", reader._core.active.end + 70)
+
+    def plan(_: LogTxn) -> None:
+        with pytest.raises(StoreBusy):
+            reader.refresh()
+
+    log.commit(plan)
+    with pytest.raises(LogCorrupt):
+        reader.refresh()
+    reader.close()
+    log.close()
