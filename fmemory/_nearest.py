@@ -102,7 +102,8 @@ def _candidates(
         scores = 2.0 * dots - norms**2 - size**2
         errors = slack * (norms + size) ** 2
     # Numbers beyond what the dtype can square say nothing: their rows are always candidates.
-    unsure = ~np.isfinite(scores) | ~np.isfinite(errors) | (norms < np.finfo(matrix.dtype).tiny)
+    unsure = ~np.isfinite(scores) | ~np.isfinite(errors) | ~np.isfinite(norms * size)
+    unsure |= norms < _smallest_norm(matrix.dtype)
     lowest = np.where(unsure, -np.inf, scores - errors)
     highest = np.where(unsure, np.inf, scores + errors)
     threshold = np.partition(lowest, len(lowest) - k)[len(lowest) - k]
@@ -117,10 +118,21 @@ def _score(row: Float64Array, query: Float64Array, metric: Metric) -> float:
     if metric == "euclidean":
         # Halves cannot overflow where the difference itself would.
         return _clamped(-2.0 * _length(row / 2.0 - query / 2.0))
-    row_length, query_length = _length(row), _length(query)
-    if row_length == 0.0 or query_length == 0.0:
+    if not row.any() or not query.any():
         return 0.0
-    return float(np.clip((row / row_length) @ (query / query_length), -1.0, 1.0))
+    return float(np.clip(_direction(row) @ _direction(query), -1.0, 1.0))
+
+
+def _direction(vector: Float64Array) -> Float64Array:
+    """The vector at length 1; its own length may be beyond the float maximum."""
+    scaled = vector / float(np.abs(vector).max())
+    return scaled / _length(scaled)
+
+
+def _smallest_norm(dtype: np.dtype[np.floating]) -> float:
+    """Below, squares lose digits or vanish, and a norm is no longer right to the rounding."""
+    limits = np.finfo(dtype)
+    return float(np.sqrt(float(limits.tiny) / float(limits.eps)))
 
 
 def _scaled_product(row: Float64Array, query: Float64Array) -> float:

@@ -7,6 +7,7 @@ depend on where in the matrix a row stands.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -188,3 +189,66 @@ def test_some_ids_are_given_in_scan_order() -> None:
     assert block.ids == ("n0", "n2")
     assert block.matrix.tolist() == [[0.0], [2.0]]
     assert block.timestamps.tolist() == [0.0, 2.0]
+
+
+LARGE = 1e308
+FLOAT_MAX = float(np.finfo(np.float64).max)
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores"),
+    [
+        ("dot", [FLOAT_MAX, 0.0, -FLOAT_MAX]),
+        ("euclidean", [0.0, -FLOAT_MAX, -FLOAT_MAX]),
+        ("cosine", [1.0, 0.0, -1.0]),
+    ],
+)
+def test_scores_of_the_largest_numbers_are_finite_and_in_order(
+    metric: Metric, scores: list[float]
+) -> None:
+    rows = [[-LARGE, -LARGE], [-LARGE, LARGE], [LARGE, LARGE]]
+    with memory_with(*rows) as memory:
+        found = memory.nearest([LARGE, LARGE], metric=metric)
+    assert [one.score for one in found] == pytest.approx(scores, rel=1e-12)
+    assert found[0].record.id == "n2"
+    if metric != "euclidean":  # both distances are beyond the float maximum: ties in scan order
+        assert [one.record.id for one in found] == ["n2", "n1", "n0"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_vector_of_the_float_maximum_is_nearest_to_itself(metric: Metric, dtype: Any) -> None:
+    largest = float(np.finfo(dtype).max)
+    rows = np.array([[-largest, 1.0], [0.0, 0.0], [1.0, -1.0], [largest, largest]], dtype)
+    found = nearest_rows(rows, np.array([largest, largest], np.float64), 4, metric)
+    assert found[0][0] == 3
+    assert len(found) == 4
+    assert all(math.isfinite(score) for _, score in found)
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+
+
+def exact_cosine(row: list[float], query: list[float]) -> float:
+    """By fractions, which neither overflow nor vanish."""
+    one, other = [Fraction(x) for x in row], [Fraction(x) for x in query]
+    dot = sum(a * b for a, b in zip(one, other, strict=True))
+    squares = sum(a * a for a in one) * sum(b * b for b in other)
+    size = math.sqrt(dot * dot / squares) if squares else 0.0
+    return size if dot >= 0 else -size
+
+
+extreme = st.tuples(st.integers(-5, 5), st.sampled_from([1e-300, 1e-158, 1.0, 1e150, 1e160, 1e307]))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(extreme, extreme).map(lambda row: [a * b for a, b in row]), min_size=4, max_size=9
+    ),
+    st.tuples(extreme, extreme).map(lambda row: [a * b for a, b in row]),
+)
+def test_the_best_by_cosine_is_found_among_numbers_that_cannot_be_squared(
+    rows: list[list[float]], query: list[float]
+) -> None:
+    found = nearest_rows(np.array(rows), np.array(query), 2, "cosine")
+    best = sorted((exact_cosine(row, query) for row in rows), reverse=True)[:2]
+    assert [score for _, score in found] == pytest.approx(best, abs=1e-12)
