@@ -14,7 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fmemory_segments.errors import LogError, LogReason, LogWriteFailed, StoreBusy
+from fmemory_segments.errors import (
+    LogError,
+    LogNotFound,
+    LogReason,
+    LogWriteFailed,
+    StoreBusy,
+)
 from fmemory_segments.filesystem import FileSystem
 
 FIRST_PAUSE_S: Final = 0.000_02
@@ -33,6 +39,7 @@ class FileLock:
         self._fs = fs
         self._fd = fd
         self._path = path
+        self._identity = fs.identity(fd)
         self._mutex = threading.Lock()
 
     def acquire(self, timeout_s: float, *, shared: bool = False) -> None:
@@ -44,6 +51,7 @@ class FileLock:
 
         Raises:
             StoreBusy: Somebody else held it all the time.
+            LogNotFound: The store was moved or removed: others do not see this lock any more.
             LogWriteFailed: The system could not lock.
         """
         if not self._mutex.acquire(blocking=False):
@@ -54,6 +62,9 @@ class FileLock:
         try:
             if not self._fs.try_lock(self._fd, shared=shared):
                 self._poll(timeout_s, shared=shared)
+            if not self._fs.is_at(self._identity, self._path):
+                self._fs.unlock(self._fd)
+                raise self._moved()
         except BaseException as error:
             self._mutex.release()
             if isinstance(error, OSError) and not isinstance(error, LogError):
@@ -114,6 +125,14 @@ class FileLock:
             f"lock: expected to have it within {timeout_s:g} s, but another handle or process "
             f"holds it ({self._path}); nothing was written; try again, or find who holds it",
             reason=LogReason.LOCK_TIMEOUT,
+            path=self._path,
+        )
+
+    def _moved(self) -> LogNotFound:
+        return LogNotFound(
+            f"lock: expected the file that was opened, got another or none ({self._path}): the "
+            "store was moved, removed or made anew; nothing was written; open it where it is now",
+            reason=LogReason.STORE_MOVED,
             path=self._path,
         )
 

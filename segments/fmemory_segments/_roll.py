@@ -63,7 +63,10 @@ def roll(core: Core, *, synced_to: int) -> None:
         LogCorrupt: An event of the segment is damaged, so it cannot be sealed.
     """
     segment = core.active
-    if not segment.is_sealed:
+    if segment.is_sealed:
+        # Whoever sealed it may have died before its sync, and what follows rests on it.
+        sync_segment(core, segment)
+    else:
         seal(core, segment, synced_to=synced_to)
     header = SegmentHeader(
         core.store_id,

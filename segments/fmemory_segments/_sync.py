@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from fmemory_segments._files import OpenFile
-from fmemory_segments.errors import LogError, StoreBusy
+from fmemory_segments.errors import ForkedStore, LogClosed, LogError, LogPoisoned
 
 JOIN_TIMEOUT_S: Final = 10.0
 
@@ -158,7 +158,7 @@ class IntervalSync:
             try:
                 if not self._sync():
                     return
-            except StoreBusy:
-                self.touch()
+            except (ForkedStore, LogClosed, LogPoisoned):
+                return  # Every later call of the handle says so.
             except LogError:
-                return  # The handle is poisoned: every later call says so.
+                self.touch()  # Busy, or failed for this once: what is dirty stays dirty.

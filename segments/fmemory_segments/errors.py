@@ -34,6 +34,7 @@ class LogReason(StrEnum):
     """Why a call failed, or what a finding found. A closed set: docs/errors.md lists it."""
 
     MISSING = "missing"
+    STORE_MOVED = "store_moved"
     NOT_A_FOLDER = "not_a_folder"
     NOT_EMPTY = "not_empty"
     ACCESS_DENIED = "access_denied"

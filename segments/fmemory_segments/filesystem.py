@@ -91,6 +91,10 @@ class FileSystem(Protocol):
         """Device and inode of an open file."""
         ...
 
+    def is_at(self, identity: tuple[int, int], path: Path) -> bool:
+        """Whether the path names the file of this identity."""
+        ...
+
     def list_names(self, path: Path) -> list[str]:
         """Names in a folder, sorted."""
         ...
@@ -202,6 +206,13 @@ class PosixFileSystem:
     def identity(self, fd: int) -> tuple[int, int]:
         found = os.fstat(fd)
         return found.st_dev, found.st_ino
+
+    def is_at(self, identity: tuple[int, int], path: Path) -> bool:
+        try:
+            found = os.stat(path)  # noqa: PTH116 - half the time of Path.stat, at every append
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return (found.st_dev, found.st_ino) == identity
 
     def list_names(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))  # noqa: PTH208 - names, not paths, are wanted

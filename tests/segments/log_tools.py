@@ -191,6 +191,10 @@ class WatchedFileSystem:
         self._enter("identity", fd)
         return self._real.identity(fd)
 
+    def is_at(self, identity: tuple[int, int], path: Path) -> bool:
+        self._enter("is_at", path)
+        return self._real.is_at(identity, path)
+
     def list_names(self, path: Path) -> list[str]:
         self._enter("list_names", path)
         return self._real.list_names(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from fmemory_segments import (
     LogReason,
     Rows,
 )
+from fmemory_segments._roll import seal
 from fmemory_segments._txn import LogTxn
 from fmemory_segments.errors import (
     InvalidDraft,
+    LogNotFound,
 )
 from tests.segments.event_strategies import (
     make_rows,
@@ -27,6 +30,7 @@ from tests.segments.log_tools import (
     SESSION,
     WatchedFileSystem,
     contents,
+    files_of,
     put,
     put_draft,
     say,
@@ -154,3 +158,41 @@ def test_one_write_a_batch(tmp_path: Path) -> None:
         say(log, b"one", b"two", b"three")
         assert fs.calls.count("pwritev") == 1
         assert fs.calls.count("datasync") == 1
+
+
+@pytest.mark.parametrize("how", ["moved", "lock removed", "made anew"])
+def test_a_handle_of_a_store_that_is_elsewhere_writes_nothing(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "store"
+    log = Log.open(path, segment_bytes_max=8_000)
+    put(log, 1)
+    if how == "moved":
+        path.rename(tmp_path / "elsewhere")
+    elif how == "lock removed":
+        (path / "LOCK").unlink()
+    else:
+        shutil.rmtree(path)
+        Log.open(path).close()
+    before = files_of(tmp_path)
+    with pytest.raises(LogNotFound) as caught:
+        put(log, 20)
+    assert caught.value.reason is LogReason.STORE_MOVED
+    assert files_of(tmp_path) == before
+    log.close()
+
+
+def test_a_segment_found_sealed_is_synced_before_its_successor_rests_on_it(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    calls: list[tuple[str, object]] = []
+    fs = WatchedFileSystem(lambda name, about: calls.append((name, about)))
+    with Log.open(path, fs=fs) as log, Log.open(path, durability="os") as other:
+        put(log, 1)
+        put(other, 2)
+        seal(other._core, other._core.active, synced_to=1)
+        sealed = log._core.active.fd
+        calls.clear()
+        put(log, 1)
+        synced = [at for at, call in enumerate(calls) if call == ("datasync", sealed)]
+        created = [at for at, (name, _) in enumerate(calls) if name == "create_file"]
+        assert synced
+        assert created
+        assert synced[0] < created[0]
