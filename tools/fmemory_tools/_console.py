@@ -91,6 +91,18 @@ def print_heading(text: str) -> None:
     print_line((text, STRONG))
 
 
+def print_session(session_id: str, moment: str) -> None:
+    """Which session is shown, whole, and as of when: on lines of their own where they are long."""
+    taken = cells_of(session_id) + cells_of(moment) + len("session   ")
+    if taken <= width():
+        print_line(("session ", STRONG), (session_id, KIND), (f"  {moment}".rstrip(), FAINT))
+        return
+    print_line(("session ", STRONG))
+    print_text(session_id, indent=2, style=KIND)
+    if moment:
+        print_text(moment, indent=2, style=FAINT)
+
+
 def print_entry(*parts: Part, text: str, indent: int = 0) -> None:
     """A line of parts and a text behind them, which goes on below, further in, if it is long."""
     words = [part if isinstance(part, tuple) else (part, "") for part in parts]

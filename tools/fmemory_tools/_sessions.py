@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from fmemory_tools._failure import Failure
@@ -28,30 +29,79 @@ def all_sessions(view: SessionListing) -> Iterator[SessionInfo]:
             return
 
 
-def choose_session(view: LogBackend | LogView, given: str | None) -> str:
+def choose_session(
+    memory: LogBackend, given: str | None, view: LogView | None = None, *, utc: bool = False
+) -> str:
     """The id of the session a command means: named, by its beginning, or the only one.
 
+    Args:
+        view: The moment at which the session must be there; None = now.
+        utc: How the message shows times.
+
     Raises:
-        Failure: There is none, or it is not clear which; the message says which exist.
+        Failure: There is none, or it is not clear which, or it is not there at that moment; the
+            message says which exist.
     """
-    if given is not None and view.load_bootstrap_state(given).revision > 0:
+    then = memory if view is None else view
+    if given is not None and _is_known(then, given, deleted=view is None):
         return given
-    ids = [info.session_id for info in all_sessions(view)]
-    if given is None:
-        if len(ids) == 1:
-            return ids[0]
-        if not ids:
-            raise Failure("there is no session here; `fmemory log` shows what there is")
+    ids = [info.session_id for info in all_sessions(then)]
+    matching = ids if given is None else _matching(ids, given)
+    if len(matching) == 1:
+        return matching[0]
+    if given is None and ids:
         raise Failure(f"which session? give --session ID, one of: {_named(ids)}")
+    if matching:
+        raise Failure(f"session {given!r} could be any of: {_named(matching)}")
+    if view is not None:
+        now = [info.session_id for info in all_sessions(memory)]
+        later = now if given is None else _matching(now, given)
+        if not later and given is not None and _is_known(memory, given, deleted=True):
+            later = [given]
+        if len(later) == 1:
+            raise Failure(_not_there(memory, later[0], view.seq, utc=utc))
+        if given is None and later:
+            raise Failure(f"at event {view.seq} there is no session yet; now: {_named(now)}")
+    if given is None:
+        raise Failure("there is no session here; `fmemory log` shows what there is")
+    when = "" if view is None else f" as of event {view.seq}"
+    known = f"there are: {_named(ids)}" if ids else "there is none"
+    raise Failure(f"no session {given!r}{when}; {known}")
+
+
+def _matching(ids: list[str], given: str) -> list[str]:
+    """The ids that are this one or begin so; only the shortest if all others begin with it."""
     matching = [one for one in ids if one.startswith(given)]
     # A sub-agent's id begins with its parent's: the parent is meant, it is the shortest.
     shortest = min(matching, key=len, default=None)
     if shortest is not None and all(one.startswith(shortest) for one in matching):
-        return shortest
-    if matching:
-        raise Failure(f"session {given!r} could be any of: {_named(matching)}")
-    known = f"there are: {_named(ids)}" if ids else "there is none"
-    raise Failure(f"no session {given!r}; {known}")
+        return [shortest]
+    return matching
+
+
+def _is_known(view: LogBackend | LogView, session_id: str, *, deleted: bool) -> bool:
+    """Whether there is such a session; a deleted one still has its history."""
+    found = view.load_bootstrap_state(session_id)
+    if found.revision == 0 or found.manifest is not None or deleted:
+        return found.revision > 0
+    return any(info.session_id == session_id for info in all_sessions(view))
+
+
+def _not_there(memory: LogBackend, session_id: str, seq: int, *, utc: bool) -> str:
+    """Why a session that exists now is not there at an event."""
+    first = next(memory.events(stream=("session", session_id), limit=1), None)
+    if first is None or first.seq <= seq:
+        advice = f"`fmemory history --session {quote(session_id)}` shows what it was"
+        return f"session {session_id} is deleted as of event {seq}; {advice}"
+    recorded = show_time(first.recorded_at, utc=utc)
+    begins = f"session {session_id} begins at event {first.seq} (recorded {recorded})"
+    text = f"{begins}; at event {seq} there is nothing of it"
+    if first.occurred_at is None:
+        return text
+    return (
+        f"{text}. It was imported: its own times, from {show_time(first.occurred_at, utc=utc)} on,"
+        " are when things happened, and a time asked for here is when they were recorded"
+    )
 
 
 def view_at(memory: LogBackend, text: str, option: str, *, utc: bool) -> tuple[LogView, str]:
@@ -61,10 +111,12 @@ def view_at(memory: LogBackend, text: str, option: str, *, utc: bool) -> tuple[L
         Failure: The text is neither, or the log is not that long.
     """
     place = parse_place(text, option)
+    newest = newest_seq(memory)
     if isinstance(place, datetime):
         view = memory.at(place)
-        return view, f"{show_time(place, utc=utc)} (event {view.seq})"
-    newest = newest_seq(memory)
+        is_future = place > datetime.now(UTC)
+        words = f"the newest event, {view.seq}" if is_future else f"event {view.seq}"
+        return view, f"{show_time(place, utc=utc)} ({words})"
     if place > newest:
         raise Failure(f"{option}: {no_such_seq(place, newest)}")
     return memory.at(place), f"event {place}"

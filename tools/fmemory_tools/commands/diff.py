@@ -35,9 +35,10 @@ def diff(
 ) -> None:
     """Show what changed in a session between A and B.
 
-    Of features that were flipped it says who did it, in which event, and why.
+    Of features that were flipped it says who did it, in which event, and why. A time is when
+    events were recorded; for imported ones that is when they were imported.
     """
-    from fmemory_tools._console import FAINT, KIND, STRONG, print_json, print_line
+    from fmemory_tools._console import print_json, print_session
     from fmemory_tools._failure import FINDING
     from fmemory_tools._sessions import choose_session, view_at
     from fmemory_tools._store import reading
@@ -45,7 +46,7 @@ def diff(
     with reading(store) as memory:
         old, old_moment = view_at(memory, a, "A", utc=utc)
         new, new_moment = view_at(memory, b, "B", utc=utc)
-        session_id = choose_session(new if new.seq >= old.seq else old, session)
+        session_id = choose_session(memory, session, max(old, new, key=_seq), utc=utc)
         changes = changes_of(old, new, session_id)
         flips = flips_between(memory, session_id, old.seq, new.seq)
     for change in changes if json else ():
@@ -62,10 +63,13 @@ def diff(
             }
         )
     if not json:
-        span = (f"  {old_moment} to {new_moment}", FAINT)
-        print_line(("session ", STRONG), (session_id, KIND), span)
+        print_session(session_id, f"{old_moment} to {new_moment}")
         print_changes(changes, flips)
     raise typer.Exit(FINDING if changes else 0)
+
+
+def _seq(view: LogView) -> int:
+    return view.seq
 
 
 def changes_of(old: LogView, new: LogView, session_id: str) -> list[Change]:

@@ -23,7 +23,7 @@ ENTRIES_SHOWN = 5
 def state(
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="SEQ|TIME", help="As of this event or time instead of now."),
+        typer.Option("--at", metavar="SEQ|TIME", help="As of this event, or time of recording."),
     ] = None,
     session: SessionOption = None,
     last: Annotated[
@@ -38,6 +38,9 @@ def state(
 
     Its objective, features, progress, checkpoints and the end of the transcript.
 
+    A time is when events were recorded; for imported ones that is when they were imported. A time
+    to come means now.
+
     With --json the state is whole, with all of its progress, and the last messages.
     """
     from fmemory_tools._console import print_json
@@ -47,7 +50,7 @@ def state(
     with reading(store) as memory:
         place = str(newest_seq(memory)) if at is None else at
         view, moment = view_at(memory, place, "--at", utc=utc)
-        session_id = choose_session(view, session)
+        session_id = choose_session(memory, session, view, utc=utc)
         found = view.load_bootstrap_state(session_id)
         messages = view.load_transcript_messages(session_id)
     if json:
@@ -69,9 +72,9 @@ def state(
 
 
 def _print_head(session_id: str, found: BootstrapState, moment: str) -> None:
-    from fmemory_tools._console import FAINT, KIND, STRONG, print_line, print_text
+    from fmemory_tools._console import FAINT, print_line, print_session, print_text
 
-    print_line(("session ", STRONG), (session_id, KIND), (f"  {moment}" if moment else "", FAINT))
+    print_session(session_id, moment)
     manifest = found.manifest
     if manifest is None:
         print_line(("it has no manifest", FAINT), indent=2)
