@@ -400,8 +400,8 @@ def _read_run(
     bodies = _read_notes(core, segment, starts, sizes) if notes else []
     if not vectors:
         return bodies, None
-    no_notes = np.zeros_like(sizes)
-    return bodies, gather_rows(core, segment, places_of, no_notes, no_notes, dim, dtype)[1]
+    lead = np.zeros_like(sizes)
+    return bodies, gather_rows(core, segment, places_of, None, lead, dim, dtype)[1]
 
 
 def _read_notes(core: Core, segment: Segment, starts: Int64Array, sizes: Int64Array) -> list[bytes]:

@@ -118,7 +118,7 @@ def gather_rows(
     core: Core,
     segment: Segment,
     starts: Int64Array,
-    note_bytes: Int64Array,
+    note_bytes: Int64Array | None,
     lead: Int64Array,
     dim: int,
     dtype: np.dtype[np.floating[Any]],
@@ -127,7 +127,7 @@ def gather_rows(
 
     Args:
         starts: Where each row's note begins.
-        note_bytes: How long it is.
+        note_bytes: How long it is; None if notes are not wanted.
         lead: How far behind its start the vector is.
         dim: Length of the vectors.
         dtype: Of the vectors.
@@ -141,7 +141,8 @@ def gather_rows(
     matrix = None if len(parts) == 1 else np.empty((len(starts), dim), dtype)
     for part in parts:
         scratch, at = gather_extents(core, segment, starts[part], sizes[part])
-        bodies.append(notes_of(scratch, at, note_bytes[part]))
+        if note_bytes is not None:
+            bodies.append(notes_of(scratch, at, note_bytes[part]))
         items = scratch[: len(scratch) & -ALIGNMENT].view(dtype)
         windows = as_strided(
             items, (len(items) - dim + 1, dim), (dtype.itemsize, dtype.itemsize), writeable=False
