@@ -7,6 +7,7 @@ import inspect
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from numbers import Integral
 from typing import cast
 
 from fmemory._json_values import INT_MAX, INT_MIN, type_name
@@ -30,7 +31,8 @@ def check_int(value: object) -> int:
         ContractError: It is not.
     """
     if type(value) is not int:
-        raise wrong_type("int", value)
+        hint = ": call int() on it" if isinstance(value, (float, str, Integral)) else ""
+        raise wrong_type("int", value, "" if isinstance(value, bool) else hint)
     if not INT_MIN <= value <= INT_MAX:
         raise ContractError(
             f"expected an int from -2**63 to 2**64 - 1, got {brief(value)}",
@@ -58,7 +60,7 @@ def check_float(value: object) -> float:
                 reason=Reason.NOT_EXACT,
             )
     else:
-        raise wrong_type("a number", value)
+        raise wrong_type("a number", value, _number_hint(value))
     if not math.isfinite(number):
         raise ContractError(f"expected a finite number, got {number}", reason=Reason.NOT_FINITE)
     return number
@@ -71,7 +73,7 @@ def check_time(value: object) -> datetime:
         ContractError: Not a datetime, a naive one, or beyond the years 1 to 9999 in UTC.
     """
     if type(value) is not datetime:
-        raise wrong_type("datetime", value)
+        raise wrong_type("datetime", value, _time_hint(value))
     if value.tzinfo is UTC:
         return value
     if value.utcoffset() is None:
@@ -99,11 +101,9 @@ def as_tuple(value: object, of: str) -> tuple[object, ...]:
         return value
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
         return tuple(value)
-    hint = ": put it into a tuple" if isinstance(value, str) else ""
-    if isinstance(value, (set, frozenset)) or inspect.isgenerator(value):
-        hint = ": use a list or tuple, which have an order and a length"
     raise ContractError(
-        f"expected a sequence of {of}, got {type_name(value)}{hint}", reason=Reason.WRONG_TYPE
+        f"expected a sequence of {of}, got {type_name(value)}{_sequence_hint(value, of)}",
+        reason=Reason.WRONG_TYPE,
     )
 
 
@@ -151,6 +151,42 @@ def build_bytes(value: object) -> bytes:
         raise ContractError(f"expected base64 text: {error}", reason=Reason.BAD_VALUE) from None
 
 
-def wrong_type(expected: str, value: object) -> ContractError:
-    """The error for a value of another type than expected."""
-    return ContractError(f"expected {expected}, got {type_name(value)}", reason=Reason.WRONG_TYPE)
+def wrong_type(expected: str, value: object, hint: str = "") -> ContractError:
+    """The error for a value of another type than expected; the hint says what to do."""
+    return ContractError(
+        f"expected {expected}, got {type_name(value)}{hint}", reason=Reason.WRONG_TYPE
+    )
+
+
+def _number_hint(value: object) -> str:
+    if isinstance(value, datetime):
+        return ": use value.timestamp(), which are Unix seconds"
+    if type(value) is not bool and hasattr(value, "__float__"):
+        return ": call float() on it"
+    return ": call float() on it if it is a number" if isinstance(value, str) else ""
+
+
+def _time_hint(value: object) -> str:
+    if isinstance(value, datetime):
+        return ": use a plain datetime"
+    if isinstance(value, str):
+        return ": use datetime.fromisoformat(value)"
+    if isinstance(value, (int, float)) and type(value) is not bool:
+        return ": use datetime.fromtimestamp(value, UTC)"
+    return ""
+
+
+def _sequence_hint(value: object, of: str) -> str:
+    if value is None:
+        return ": use () for none"
+    if isinstance(value, str):
+        return ": put it into a tuple"
+    if type(value).__name__ == of:
+        return ": put it into a list"
+    if isinstance(value, (set, frozenset)) or inspect.isgenerator(value):
+        return ": use a list or tuple, which have an order and a length"
+    if hasattr(value, "tolist"):
+        return ": call .tolist() on it"
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview, dict)):
+        return ": call list() on it"
+    return ""

@@ -9,7 +9,7 @@ but the types above. This module never looks at meaning: limits of ids and the l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
@@ -93,7 +93,7 @@ def check_json_object(value: object, where: str = "") -> JsonObject:
     if not is_json_object(value):
         if type(value) is not dict:
             raise ContractError(
-                f"expected a dict with str keys, got {type_name(value)}",
+                f"expected a dict with str keys, got {type_name(value)}{_object_hint(value)}",
                 where=where,
                 reason=Reason.WRONG_TYPE,
             )
@@ -240,7 +240,7 @@ def _refuse(value: object, where: str, depth: int) -> None:
         for key, item in cast("dict[object, object]", value).items():
             if type(key) is not str:
                 raise ContractError(
-                    f"expected str keys, got {brief(key)} ({type_name(key)})",
+                    f"expected str keys, got {brief(key)} ({type_name(key)}): use str(key)",
                     where=where,
                     reason=Reason.NOT_JSON,
                 )
@@ -276,6 +276,12 @@ def _refuse(value: object, where: str, depth: int) -> None:
 def _shown_key(key: str) -> str:
     text = key if len(key) <= 40 else key[:37] + "..."
     return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _object_hint(value: object) -> str:
+    if value is None:
+        return ": use {} for none"
+    return ": call dict() on it" if isinstance(value, Mapping) else ""
 
 
 def _json_hint(value: object) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fmemory._checks import as_tuple
+from fmemory._json_values import type_name
 from fmemory.errors import ContractError, Reason, brief
 from fmemory_segments.event import VectorArray
 
@@ -122,6 +123,8 @@ def _numbers(value: object, where: str) -> VectorArray:
 
 
 def _array_of_sequence(value: object, where: str) -> npt.NDArray[np.generic]:
+    if value is None or isinstance(value, (str, bytes, bytearray, memoryview, float, int)):
+        raise _not_numbers(f"{type_name(value)}{_vector_hint(value)}", where)
     try:
         items = as_tuple(value, "numbers")
     except ContractError as error:
@@ -141,6 +144,16 @@ def _array_of_sequence(value: object, where: str) -> npt.NDArray[np.generic]:
             if type(item) is int and abs(item) > _INT_EXACT_MAX:
                 raise _not_exact(item, f"{where}[{index}]")
     return array
+
+
+def _vector_hint(value: object) -> str:
+    if value is None:
+        return ": use () for no embedding"
+    if isinstance(value, str):
+        return ": read the numbers out of it first, for example with json.loads"
+    if isinstance(value, (float, int)):
+        return ": put it into a list"
+    return ": read the numbers out of it first, for example with numpy.frombuffer"
 
 
 def _refuse_items(items: tuple[object, ...], where: str) -> None:

@@ -344,6 +344,11 @@ def _check_timestamp(value: object) -> float:
             value if type(value) is float and -_INFINITY < value < _INFINITY else check_float(value)
         )
     except ContractError as error:
+        if value is None:
+            error = ContractError(
+                f"{error.problem}: use Note.create, which takes the time of now",
+                reason=error.reason,
+            )
         raise error.within("timestamp") from None
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 
 from fmemory._json_values import JsonObject, type_name
-from fmemory._names import check_name
+from fmemory._names import check_name, check_namespace
 from fmemory._nearest import check_query, nearest_rows
 from fmemory._runner import Runner
 from fmemory.errors import ContractError, Reason
@@ -45,7 +46,7 @@ from fmemory.record_models import (
 )
 from fmemory_segments.event import VectorArray
 
-__all__ = ["EMBEDDING_ID_KEY", "RecordReads", "RecordWrites", "check_request"]
+__all__ = ["EMBEDDING_ID_KEY", "RecordReads", "RecordWrites", "check_request", "own_arguments"]
 
 EMBEDDING_ID_KEY = "embedding_id"
 """Key of a namespace's metadata that names the model its vectors come from."""
@@ -78,6 +79,29 @@ def check_request(request: object, kind: type[R]) -> R:
         where="request",
         reason=Reason.WRONG_TYPE,
     )
+
+
+@contextmanager
+def own_arguments(**names: str) -> Iterator[None]:
+    """A block that builds a request of an operation's own arguments: errors name those.
+
+    Args:
+        names: Arguments that are called otherwise than the request's field, by field.
+
+    Raises:
+        ContractError: The block's own, without the request's class in its path.
+
+    >>> with own_arguments(limit="page_size"):
+    ...     ScanRequest(limit=0)
+    Traceback (most recent call last):
+    fmemory.errors.ContractError: page_size: expected 1 to 100000, got 0; follow next_cursor for\
+ more
+    """
+    try:
+        yield
+    except ContractError as error:
+        where = names.get(error.where, error.where)
+        raise ContractError(error.problem, where=where, reason=error.reason) from None
 
 
 class RecordReads(Runner, ABC):
@@ -203,9 +227,12 @@ class RecordReads(Runner, ABC):
     def _first_page(
         self, time_range: TimeRange | None, namespace: Sequence[str], page_size: int
     ) -> ScanRequest:
-        return self.scan_request(
-            time_range=time_range, namespace=cast("tuple[str, ...]", namespace), limit=page_size
-        )
+        with own_arguments(limit="page_size"):
+            return self.scan_request(
+                time_range=time_range,
+                namespace=cast("tuple[str, ...]", namespace),
+                limit=page_size,
+            )
 
     def _next_page(self, request: ScanRequest, cursor: str) -> ScanRequest:
         return self.scan_request(
@@ -241,7 +268,10 @@ class RecordReads(Runner, ABC):
 
         Cost: O(n * dim) memory. This base form builds the record objects on the way.
         """
-        wanted = None if ids is None else set(self.get_request(cast("tuple[str, ...]", ids)).ids)
+        with own_arguments():
+            wanted = (
+                None if ids is None else set(self.get_request(cast("tuple[str, ...]", ids)).ids)
+            )
         found = [
             record
             for record in self.iter_all(time_range, namespace)
@@ -294,10 +324,11 @@ class RecordReads(Runner, ABC):
         the matrix product leaves, so equal vectors always have equal scores.
         """
         query, count, measure = check_query(vector, k, metric)
-        block = self.vectors(time_range, namespace)
+        labels = check_namespace(namespace, "namespace")
+        block = self.vectors(time_range, labels)
         best = nearest_rows(block.matrix, query, count, measure)
         ids = tuple(block.ids[row] for row, _ in best)
-        found = self.get(self.get_request(ids, cast("tuple[str, ...]", namespace))).records
+        found = self.get(self.get_request(ids, labels)).records
         record_of = {record.id: record for record in found}
         return tuple(
             ScoredRecord(record_of[id_], score)
@@ -459,7 +490,7 @@ class RecordWrites(RecordReads):
 
         Durability: as `put`.
         """
-        labels = cast("tuple[str, ...]", namespace)
+        labels = check_namespace(namespace, "namespace")
         check_name(embedding_id, "embedding_id")
         wanted = self.meta_set_request(EMBEDDING_ID_KEY, embedding_id, labels)
         present = self.get_meta(self.meta_get_request(EMBEDDING_ID_KEY, labels)).value

@@ -39,7 +39,7 @@ from fmemory.record_models import (
     VectorBlock,
     check_namespace,
 )
-from fmemory.records import RecordReads, check_request
+from fmemory.records import RecordReads, check_request, own_arguments
 from fmemory.session_models import BootstrapState, Message, SessionPage, check_session_id
 from fmemory.sessions import transcript_window
 from fmemory_segments import Stream
@@ -96,10 +96,11 @@ class JournalReads(RecordReads):
     ) -> VectorBlock:
         """Vectors as one matrix, without record objects."""
         # The request classes check these arguments, as for every other read.
-        request = self.count_request(
-            time_range=time_range, namespace=cast("tuple[str, ...]", namespace)
-        )
-        chosen = None if ids is None else self.get_request(cast("tuple[str, ...]", ids)).ids
+        with own_arguments():
+            request = self.count_request(
+                time_range=time_range, namespace=cast("tuple[str, ...]", namespace)
+            )
+            chosen = None if ids is None else self.get_request(cast("tuple[str, ...]", ids)).ids
         return self._state.vectors(request.time_range, request.namespace, chosen)
 
     # Sessions
