@@ -36,7 +36,9 @@ FAILURE_NOTE_CHARACTERS_MAX = 1000
 
 
 class SessionView:
-    """One session to read.
+    """One session to read: the memory's operations without their first argument.
+
+    `MemoryView`'s operations of the same names say what they promise and raise.
 
     Attributes:
         id: The session's id.
@@ -81,7 +83,13 @@ class SessionView:
 
 
 class Session(SessionView):
-    """One session to read and write."""
+    """One session to read and write: the memory's operations without their first argument.
+
+    `MemoryBackend`'s operations of the same names say what they promise and raise.
+
+    Attributes:
+        id: The session's id.
+    """
 
     def __init__(self, memory: SessionWrites, session_id: str) -> None:
         super().__init__(memory, session_id)
@@ -275,7 +283,14 @@ class Session(SessionView):
 
 
 class LogSession(Session):
-    """One session of a store that keeps a log: also its events, its past and its copies."""
+    """One session of a store that keeps a log: also its events, its past and its copies.
+
+    `LogBackend`'s operations of the same names say what they promise and raise; `delete` and `fork`
+    are `delete_session` and `fork_session` there.
+
+    Attributes:
+        id: The session's id.
+    """
 
     def __init__(self, memory: LogBackend, session_id: str) -> None:
         super().__init__(memory, session_id)

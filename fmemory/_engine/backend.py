@@ -91,12 +91,21 @@ class JournalView(JournalReads, LogView):
 
     @property
     def seq(self) -> int:
-        """The event it is the state after; 0 = before everything."""
         assert self._state.fixed is not None
         return self._state.fixed
 
     def at(self, moment: int | datetime) -> JournalView:
-        """A moment not after this one."""
+        """Everything as it was at a moment not after this view's.
+
+        Args:
+            moment: A seq, 0 to the view's, or an aware time.
+
+        Raises:
+            ContractError: A negative seq, or a naive time.
+            NotFound: The seq is after the view's.
+            HistoryCompacted: That past is no longer kept; `floor` is the oldest that is.
+            StorageError: The store failed. Nothing was changed.
+        """
         seq = _moment(self._state, moment)
         return _view(self._state, self._journal, seq, self._durability, self._path)
 
@@ -133,23 +142,30 @@ class JournalBackend(JournalReads, LogBackend):
     # Records
 
     def put(self, request: PutRequest) -> PutResult:
-        """Store new records."""
         return self._engine.write(self._put(request))
 
     def delete(self, request: DeleteRequest) -> DeleteResult:
-        """Delete records."""
         return self._engine.write(self._delete(request))
 
     def set_meta(self, request: MetaSetRequest) -> MetaResult:
-        """Set a meta value."""
         return self._engine.write(self._set_meta(request))
 
     def clear(self, request: ClearRequest) -> ClearResult:
-        """Delete all of a namespace."""
         return self._engine.write(self._clear(request))
 
     def ensure_embedding_id(self, embedding_id: str, namespace: Sequence[str] = ()) -> None:
-        """Say which model a namespace's vectors come from, once; checked under exclusion."""
+        """Say which model a namespace's vectors come from, once; later calls compare.
+
+        Kept as the namespace's metadata value `embedding_id`. Compared and set under the store's
+        lock: of several callers at once, one sets it and the others compare.
+
+        Raises:
+            ContractError: Not a non-empty str; or the namespace has another one, so its vectors
+                cannot be compared with yours. Nothing was written.
+            StorageError: The store failed; the class says what holds.
+
+        Durability: as `put`.
+        """
         labels = check_namespace(namespace, "namespace")
         check_text(embedding_id, "embedding_id")
         request = self.meta_set_request(key=EMBEDDING_ID_KEY, value=embedding_id, namespace=labels)
@@ -169,7 +185,6 @@ class JournalBackend(JournalReads, LogBackend):
         initial_progress_entry: ProgressEntry | None = None,
         initial_checkpoint: RunCheckpoint | None = None,
     ) -> bool:
-        """Create a session unless it has a manifest."""
         return self._engine.write(
             self._initialize(
                 session_id, manifest, feature_list, initial_progress_entry, initial_checkpoint
@@ -184,7 +199,6 @@ class JournalBackend(JournalReads, LogBackend):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Replace the manifest."""
         return self._engine.write(
             self._save_manifest(session_id, manifest, self._options(event_id, expected_revision))
         )
@@ -197,7 +211,6 @@ class JournalBackend(JournalReads, LogBackend):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Append a progress entry."""
         return self._engine.write(
             self._append_progress(session_id, entry, self._options(event_id, expected_revision))
         )
@@ -210,7 +223,6 @@ class JournalBackend(JournalReads, LogBackend):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Replace the feature list."""
         return self._engine.write(
             self._replace_features(
                 session_id, feature_list, self._options(event_id, expected_revision)
@@ -226,7 +238,6 @@ class JournalBackend(JournalReads, LogBackend):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Flip a feature."""
         return self._engine.write(
             self._update_feature(
                 session_id, feature_id, passes, self._options(event_id, expected_revision)
@@ -241,7 +252,6 @@ class JournalBackend(JournalReads, LogBackend):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Append a checkpoint."""
         return self._engine.write(
             self._record_checkpoint(
                 session_id, checkpoint, self._options(event_id, expected_revision)
@@ -256,7 +266,6 @@ class JournalBackend(JournalReads, LogBackend):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Append messages."""
         return self._engine.write(
             self._append_messages(session_id, messages, self._options(event_id, expected_revision))
         )
@@ -269,7 +278,6 @@ class JournalBackend(JournalReads, LogBackend):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Keep the first messages."""
         return self._engine.write(
             self._truncate(session_id, keep, self._options(event_id, expected_revision))
         )
@@ -281,7 +289,6 @@ class JournalBackend(JournalReads, LogBackend):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Delete a session."""
         return self._engine.write(
             self._delete_session(session_id, self._options(event_id, expected_revision))
         )
@@ -294,7 +301,6 @@ class JournalBackend(JournalReads, LogBackend):
         at: int | datetime | None = None,
         event_id: str | None = None,
     ) -> Receipt:
-        """Begin a session as a copy of another."""
         if check_session_id(source, "source") == check_session_id(target, "target"):
             raise ContractError(
                 f"expected another id than the source's, got {target!r}",
@@ -320,7 +326,6 @@ class JournalBackend(JournalReads, LogBackend):
         *,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Append callers' events."""
         return self._engine.write(self._append(stream, events, expected_revision))
 
     def delete_stream(
@@ -330,7 +335,6 @@ class JournalBackend(JournalReads, LogBackend):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> Receipt:
-        """Delete a caller's stream."""
         labels = check_own_stream(stream, sessions=False)
         return self._engine.write(
             record_operations.delete_stream(labels, self._options(event_id, expected_revision))
@@ -338,7 +342,6 @@ class JournalBackend(JournalReads, LogBackend):
 
     @contextmanager
     def batch(self) -> Iterator[Batch]:
-        """Write the operations of a block together."""
         batch = JournalBatch(self)
         try:
             yield batch
@@ -349,7 +352,6 @@ class JournalBackend(JournalReads, LogBackend):
 
     @asynccontextmanager
     async def abatch(self) -> AsyncIterator[Batch]:
-        """Write the operations of a block together, without blocking the event loop."""
         batch = JournalBatch(self)
         try:
             yield batch
@@ -359,18 +361,15 @@ class JournalBackend(JournalReads, LogBackend):
         await self._run_write(self._write_batch, batch)
 
     def at(self, moment: int | datetime) -> JournalView:
-        """Everything as it was."""
         seq = _moment(self._state, moment)
         return _view(self._state, self._journal, seq, self._durability, self._path)
 
     def sync(self) -> int:
-        """Make everything durable."""
         return self._journal.sync()
 
     def bind(
         self, *, actor: str | None = None, run_id: str | None = None, reason: str | None = None
     ) -> Self:
-        """The same backend with audit values of its own."""
         bound = copy.copy(self)
         bound._bound = Audit(actor, run_id, reason).over(self._bound)
         return bound
@@ -378,13 +377,44 @@ class JournalBackend(JournalReads, LogBackend):
     # The memory file
 
     def dump(self, target: Target, namespace: Sequence[str] = ()) -> int:
-        """Write a memory file of one moment, whatever is written meanwhile."""
+        """Write a namespace's records of one moment to a memory file; gives their number.
+
+        What is written meanwhile is not in it.
+
+        Args:
+            target: A path (gzip if it ends in `.gz`), or a text stream. A path is written as
+                `<name>.partial` and renamed when complete; a stream cannot be undone.
+            namespace: Exactly this one.
+
+        Raises:
+            ContractError: An argument breaks a rule.
+            MemoryFileError: The target cannot be written. A file that was there before is as it
+                was, and no partial one is left.
+            StorageError: The store failed; as above.
+
+        Cost: O(records), a page in memory.
+        """
         return self.at(self._state.upto()).dump(target, namespace)
 
     def load(self, source: Source, namespace: Sequence[str] | None = None) -> int:
-        """Store all records of a memory file as one batch: all of them or none, also in a crash.
+        """Store all records of a memory file as one batch; gives their number.
 
-        Cost: all encoded records in memory at once.
+        The whole file is checked before anything is written, and then all of them are there or
+        none, also after a crash. Vectors come back as float64, of exactly the values that were
+        dumped.
+
+        Args:
+            source: A path (gzip if it ends in `.gz`), or a text stream.
+            namespace: Put all records into this one; None = each into its own.
+
+        Raises:
+            ContractError: An argument breaks a rule.
+            MemoryFileError: The file breaks a rule, at `line`; or an id exists. Nothing was
+                written.
+            StorageError: The store failed; the class says what holds.
+
+        Cost: O(records) and the file read twice; all encoded records in memory at once, and of a
+        stream all its text.
         """
         with MemoryFileReader(source, namespace) as file:
             puts: list[NamespacePut] = []
@@ -396,7 +426,6 @@ class JournalBackend(JournalReads, LogBackend):
     # Handle
 
     def close(self) -> None:
-        """Finish asynchronous calls and close the journal."""
         if self._owner is not self:
             return
         self._engine.async_writer.close()

@@ -36,19 +36,15 @@ class JournalBatch(Batch):
         return self._operations
 
     def put(self, request: PutRequest) -> None:
-        """Store new records."""
         self._add(self._memory._put(request))
 
     def delete(self, request: DeleteRequest) -> None:
-        """Delete records."""
         self._add(self._memory._delete(request))
 
     def set_meta(self, request: MetaSetRequest) -> None:
-        """Set a meta value."""
         self._add(self._memory._set_meta(request))
 
     def clear(self, request: ClearRequest) -> None:
-        """Delete all of a namespace."""
         self._add(self._memory._clear(request))
 
     def initialize_session_if_missing(
@@ -74,7 +70,6 @@ class JournalBatch(Batch):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> None:
-        """Replace the manifest."""
         options = self._memory._options(event_id, expected_revision)
         self._add(self._memory._save_manifest(session_id, manifest, options))
 
@@ -86,7 +81,6 @@ class JournalBatch(Batch):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> None:
-        """Append a progress entry."""
         options = self._memory._options(event_id, expected_revision)
         self._add(self._memory._append_progress(session_id, entry, options))
 
@@ -98,7 +92,6 @@ class JournalBatch(Batch):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> None:
-        """Replace the feature list."""
         options = self._memory._options(event_id, expected_revision)
         self._add(self._memory._replace_features(session_id, feature_list, options))
 
@@ -111,7 +104,6 @@ class JournalBatch(Batch):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> None:
-        """Flip a feature."""
         options = self._memory._options(event_id, expected_revision)
         self._add(self._memory._update_feature(session_id, feature_id, passes, options))
 
@@ -123,7 +115,6 @@ class JournalBatch(Batch):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> None:
-        """Append a checkpoint."""
         options = self._memory._options(event_id, expected_revision)
         self._add(self._memory._record_checkpoint(session_id, checkpoint, options))
 
@@ -135,7 +126,6 @@ class JournalBatch(Batch):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> None:
-        """Append messages."""
         options = self._memory._options(event_id, expected_revision)
         self._add(self._memory._append_messages(session_id, messages, options))
 
@@ -169,7 +159,6 @@ class JournalBatch(Batch):
         *,
         expected_revision: int | None = None,
     ) -> None:
-        """Append callers' events."""
         self._add(self._memory._append(stream, events, expected_revision))
 
     def _add(self, operation: Operation[object]) -> None:

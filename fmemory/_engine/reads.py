@@ -15,6 +15,7 @@ from fmemory._json_values import check_text
 from fmemory._model import as_tuple, check_int
 from fmemory.errors import ContractError, InvalidCursor, NotFound, Reason, brief
 from fmemory.journal import Envelope, Finding, Head, Journal, Usage
+from fmemory.log import LogReads
 from fmemory.log_models import (
     Event,
     Health,
@@ -41,7 +42,7 @@ from fmemory.record_models import (
 )
 from fmemory.records import RecordReads, check_request, own_arguments
 from fmemory.session_models import BootstrapState, Message, SessionPage, check_session_id
-from fmemory.sessions import transcript_window
+from fmemory.sessions import SessionReads, transcript_window
 from fmemory_segments import Stream
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ T = TypeVar("T")
 _STREAMS = "streams"
 
 
-class JournalReads(RecordReads):
+class JournalReads(RecordReads, SessionReads, LogReads):
     """Reads of records, sessions and the log, answered from `self._state`."""
 
     _state: State
@@ -60,7 +61,6 @@ class JournalReads(RecordReads):
     # Records
 
     def get(self, request: GetRequest) -> GetResult:
-        """Records by id."""
         if type(request) is not GetRequest:
             check_request(request, self.get_request)
         ids, namespace = request.ids, request.namespace
@@ -71,7 +71,6 @@ class JournalReads(RecordReads):
         return get_result(tuple(records), missing)
 
     def scan(self, request: ScanRequest) -> ScanResult:
-        """One page of records."""
         check_request(request, self.scan_request)
         records, cursor = self._state.scan(
             request.time_range, request.namespace, request.limit, request.cursor
@@ -79,12 +78,10 @@ class JournalReads(RecordReads):
         return scan_result(records, cursor)
 
     def count(self, request: CountRequest) -> CountResult:
-        """How many records lie in a range."""
         check_request(request, self.count_request)
         return CountResult(count=self._state.count(request.time_range, request.namespace))
 
     def get_meta(self, request: MetaGetRequest) -> MetaResult:
-        """A meta value."""
         check_request(request, self.meta_get_request)
         return MetaResult(value=self._state.meta(request.key, request.namespace))
 
@@ -94,7 +91,6 @@ class JournalReads(RecordReads):
         namespace: Sequence[str] = (),
         ids: Sequence[str] | None = None,
     ) -> VectorBlock:
-        """Vectors as one matrix, without record objects."""
         # The request classes check these arguments, as for every other read.
         with own_arguments():
             request = self.count_request(
@@ -106,11 +102,9 @@ class JournalReads(RecordReads):
     # Sessions
 
     def is_initialized(self, session_id: str) -> bool:
-        """Whether the session has a manifest."""
         return self._state.is_initialized(check_session_id(session_id))
 
     def load_bootstrap_state(self, session_id: str) -> BootstrapState:
-        """Everything of a session but its transcript."""
         return self._state.bootstrap(check_session_id(session_id))
 
     def load_transcript_messages(
@@ -121,14 +115,12 @@ class JournalReads(RecordReads):
         after: int = 0,
         limit: int | None = None,
     ) -> tuple[Message, ...]:
-        """Messages of the transcript."""
         check_session_id(session_id)
         return self._state.messages(
             session_id, lambda count: transcript_window(count, last, after, limit)
         )
 
     def list_sessions(self, limit: int = 50, cursor: str | None = None) -> SessionPage:
-        """Sessions by recency."""
         found, following = self._state.sessions(_page_limit(limit), _cursor(cursor))
         return SessionPage(sessions=tuple(found), next_cursor=following)
 
@@ -148,7 +140,6 @@ class JournalReads(RecordReads):
         limit: int | None = None,
         backwards: bool = False,
     ) -> Iterator[Event]:
-        """Events by seq."""
         first = _seq(after, "after")
         if limit is not None:
             _at_least_one(limit, "limit")
@@ -164,7 +155,6 @@ class JournalReads(RecordReads):
         )
 
     def event(self, seq: int) -> Event:
-        """One event."""
         found = self._state.event(_integer(seq, "seq"))
         if found is None:
             raise NotFound(
@@ -175,7 +165,6 @@ class JournalReads(RecordReads):
         return found
 
     def find_event(self, event_id: str, *, stream: Sequence[str] | None = None) -> Event | None:
-        """The event with an idempotency key."""
         check_text(event_id, "event_id")
         only = None if stream is None else check_stream(stream, "stream")
         return self._state.find(event_id, only)
@@ -183,7 +172,6 @@ class JournalReads(RecordReads):
     def list_streams(
         self, prefix: Sequence[str] = (), limit: int = 50, cursor: str | None = None
     ) -> StreamPage:
-        """Streams by recency."""
         labels = _prefix(prefix, "prefix")
         count, before = _page_limit(limit), None
         if _cursor(cursor) is not None:
@@ -216,7 +204,6 @@ class JournalReads(RecordReads):
         record_id: str | None = None,
         namespace: Sequence[str] = (),
     ) -> Iterator[Event]:
-        """What happened to one session or record."""
         if (session_id is None) == (record_id is None):
             raise ContractError(
                 "expected session_id or record_id, got "
@@ -232,25 +219,20 @@ class JournalReads(RecordReads):
         return self._state.record_history(stream, key, upto)
 
     def follow(self, after: int, *, durable: bool = False) -> Iterator[Event]:
-        """Events as they come."""
         first = self._followable(after, durable=durable)
         return waiting.follow(self._state, self._journal, first, durable=durable)
 
     def afollow(self, after: int, *, durable: bool = False) -> AsyncGenerator[Event, None]:
-        """Events as they come; waiting occupies no thread."""
         first = self._followable(after, durable=durable)
         return waiting.afollow(self._state, self._journal, first, durable=durable, run=self._run)
 
     def head(self) -> Head:
-        """The newest event with its chain value."""
         return self._journal.head(self._state.upto())
 
     def verify(self, pinned: Head | str | None = None) -> tuple[Finding, ...]:
-        """Check everything."""
         return tuple(self._journal.verify(_head(pinned)))
 
     def stats(self) -> Stats:
-        """How much there is."""
         upto = self._state.upto()
         usage = self._journal.usage() if self._state.fixed is None else self._state.usage(upto)
         sizes = self._journal.sizes()
@@ -277,7 +259,6 @@ class JournalReads(RecordReads):
         )
 
     def health(self) -> Health:
-        """The state of the handle."""
         health = self._journal.health()
         usable = health.state != "closed"
         return Health(
