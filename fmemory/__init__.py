@@ -18,7 +18,8 @@ from fmemory._engine.backend import JournalBackend, JournalView
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._receipt import Receipt
 from fmemory.backend import LogBackend, LogView, MemoryBackend, MemoryView
-from fmemory.config import MemoryBackendConfig, aopen, create_memory_backend, open  # noqa: A004
+from fmemory.config import MemoryBackendConfig, aopen, create_memory_backend
+from fmemory.config import open as open  # noqa: A004  not in __all__: `import *` must not hide the builtin
 from fmemory.conversation import MemoryConversationStore
 from fmemory.errors import (
     ClosedStore,
@@ -195,5 +196,4 @@ __all__ = [
     "audit",
     "create_memory_backend",
     "messages",
-    "open",
 ]

@@ -171,6 +171,12 @@ def _folder(target: str | os.PathLike[str]) -> Path:
             reason=Reason.WRONG_TYPE if target != "" else Reason.EMPTY,
         )
     text = os.fspath(target)
+    if "\0" in text:
+        raise ContractError(
+            f"expected a path, got {brief(text)}, which has a NUL character",
+            where="target",
+            reason=Reason.BAD_VALUE,
+        )
     scheme, colon, rest = text.partition(":")
     if colon and scheme in {"sqlite", "postgresql", "postgres", "jsonl"}:
         raise ContractError(

@@ -215,7 +215,8 @@ class Inspector:
         try:
             batch = decode_meta(meta, header)
         except FrameDamage as error:
-            return None, [Damage(LogReason.FRAME_CONTENT, str(error), at, first, last, lost=True)]
+            evidence = f"meta that describes its events and data, got {error}"
+            return None, [Damage(LogReason.FRAME_CONTENT, evidence, at, first, last, lost=True)]
         events, damages = self._payloads(at, batch, data)
         if not damages and not data_ok(header, data, self._salt, at):
             evidence = "zeros between the payloads, which are intact, got other bytes"
@@ -255,7 +256,8 @@ class Inspector:
                 if not rows:
                     reason = LogReason.DATA_CHECKSUM
                     seq = envelope.seq
-                    damages.append(Damage(reason, str(error), place, seq, seq))
+                    evidence = f"{_named(error)} as written, got other bytes"
+                    damages.append(Damage(reason, evidence, place, seq, seq))
         return events, damages
 
     def _disorder(
@@ -356,3 +358,8 @@ def damaged_rows(meta: EventMeta, region: memoryview) -> list[int]:
         if crc32c(vector, crc32c(note)) != crcs[row]:
             found.append(row)
     return found
+
+
+def _named(damage: FrameDamage) -> str:
+    """Which part of an event's payload is damaged."""
+    return "its nonces" if "nonces" in str(damage) else "its data"

@@ -6,6 +6,8 @@ import importlib
 
 import pytest
 
+import fmemory
+
 NAMES = {
     "fmemory": """
         Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore Conflict
@@ -21,7 +23,7 @@ NAMES = {
         SegmentMemoryBackend Session SessionInfo SessionManifest SessionPage SessionView Stats
         StorageError StoreBusy StoreFull StreamPage StreamStats StreamSummary TimeRange ToolCall
         TypeStats UnsupportedPlatform VectorBlock __version__ aopen audit create_memory_backend
-        messages open
+        messages
     """,
     "fmemory_segments": """
         Blob Commit DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased FRAME_BYTES_MAX
@@ -62,3 +64,10 @@ def test_public_names_are_exactly_these(module: str) -> None:
 def test_every_public_name_exists(module: str) -> None:
     found = importlib.import_module(module)
     assert [name for name in NAMES[module].split() if not hasattr(found, name)] == []
+
+
+def test_star_import_leaves_the_builtin_open_alone() -> None:
+    names: dict[str, object] = {}
+    exec("from fmemory import *", names)
+    assert "open" not in names
+    assert callable(fmemory.open)
