@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from fmemory_tools._console import (
+    BAD,
     FAINT,
     KIND,
     NUMBER,
@@ -19,8 +20,10 @@ from fmemory_tools._console import (
     fit_ends,
     print_json,
     print_line,
+    print_text,
     width,
 )
+from fmemory_tools._damage import Damaged, refuse_damage
 from fmemory_tools._summary import describe, short_stream, show_stream
 
 if TYPE_CHECKING:
@@ -39,27 +42,44 @@ _TYPICAL = {"stream": 12, "type": 20, "who": 6, "run": 6}
 _WIDEST = {"stream": 28, "type": 22, "who": 18, "run": 14}
 
 
-def print_events(events: Iterable[Event], *, json: bool, utc: bool) -> int:
-    """Print events in the order given, and how many there were; nothing is said of none as JSON."""
-    if json:
-        count = 0
-        for event in events:
-            print_json(event.to_dict())
-            count += 1
-        return count
-    rest = iter(events)
-    sample = list(islice(rest, SAMPLE_EVENTS))
-    following = list(islice(rest, 1))
-    if not sample:
-        print_line(("no events", FAINT))
-        return 0
-    columns = EventColumns(sample, utc=utc, complete=not following)
-    columns.print_header()
+def print_events(events: Iterable[Event | Damaged], *, json: bool, utc: bool) -> int:
+    """Print events in the order given, and how many there were; nothing is said of none as JSON.
+
+    Raises:
+        Failure: Some are damaged. All others, and which are damaged, are printed before.
+    """
+    damaged: list[Damaged] = []
     count = 0
+    rest = iter(events)
+    sample = [] if json else list(islice(rest, SAMPLE_EVENTS))
+    following = list(islice(rest, 1))
+    columns = None
+    if sample:
+        whole = [one for one in sample if not isinstance(one, Damaged)]
+        columns = EventColumns(whole, utc=utc, complete=not following)
+        columns.print_header()
+    elif not json:
+        print_line(("no events", FAINT))
     for event in chain(sample, following, rest):
-        columns.print_event(event)
         count += 1
+        if isinstance(event, Damaged):
+            damaged.append(event)
+        print_event(event, columns)
+    refuse_damage(damaged)
     return count
+
+
+def print_event(event: Event | Damaged, columns: EventColumns | None) -> None:
+    """An event in columns or, without, as JSON; what is damaged is said so in its place."""
+    if isinstance(event, Damaged):
+        if columns is None:
+            print_json({"seq": event.seq, "damaged": event.problem})
+        else:
+            print_text(str(event), indent=2, style=BAD)
+    elif columns is None:
+        print_json(event.to_dict())
+    else:
+        columns.print_event(event)
 
 
 class EventColumns:
@@ -105,7 +125,7 @@ class EventColumns:
 
     def print_event(self, event: Event) -> None:
         """One line; before it the day, where another one begins."""
-        at = _zoned(event.occurred_at or event.recorded_at, utc=self._utc)
+        at = _zoned(shown_time(event), utc=self._utc)
         if at.date() != self._day:
             self._day = at.date()
             print_line((f"{at:%A, %Y-%m-%d}{' UTC' if self._utc else ''}", STRONG))
@@ -136,6 +156,11 @@ class EventColumns:
     def _what_cells(self) -> int:
         taken = self._seq_cells + 2 + self._time_cells + 2
         return width() - taken - sum(cells + 2 for cells in self._cells.values())
+
+
+def shown_time(event: Event) -> datetime:
+    """When it happened, where that is known, as for imported events; else when it was recorded."""
+    return event.occurred_at or event.recorded_at
 
 
 def _value(event: Event, name: str, whole: bool = True) -> str:

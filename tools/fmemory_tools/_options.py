@@ -10,6 +10,7 @@ import typer
 STORE_HELP = (
     "Folder of the store. Default: $FMEMORY_STORE, else the nearest .fmemory folder upwards."
 )
+DAMAGE_NOTE = "Exit code: 0 fine, 1 an event is damaged and the rest is shown."
 
 StoreOption = Annotated[
     str | None, typer.Option("-s", "--store", metavar="PATH", help=STORE_HELP, show_default=False)

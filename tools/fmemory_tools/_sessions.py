@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -50,9 +50,9 @@ def choose_session(
     if len(matching) == 1:
         return matching[0]
     if given is None and ids:
-        raise Failure(f"which session? give --session ID, one of: {_named(ids)}")
+        raise Failure(f"which session? give --session ID, one of: {name_some(ids)}")
     if matching:
-        raise Failure(f"session {given!r} could be any of: {_named(matching)}")
+        raise Failure(f"session {given!r} could be any of: {name_some(matching)}")
     if view is not None:
         now = [info.session_id for info in all_sessions(memory)]
         later = now if given is None else _matching(now, given)
@@ -61,11 +61,11 @@ def choose_session(
         if len(later) == 1:
             raise Failure(_not_there(memory, later[0], view.seq, utc=utc))
         if given is None and later:
-            raise Failure(f"at event {view.seq} there is no session yet; now: {_named(now)}")
+            raise Failure(f"at event {view.seq} there is no session yet; now: {name_some(now)}")
     if given is None:
         raise Failure("there is no session here; `fmemory log` shows what there is")
     when = "" if view is None else f" as of event {view.seq}"
-    known = f"there are: {_named(ids)}" if ids else "there is none"
+    known = f"there are: {name_some(ids)}" if ids else "there is none"
     raise Failure(f"no session {given!r}{when}; {known}")
 
 
@@ -81,7 +81,12 @@ def _matching(ids: list[str], given: str) -> list[str]:
 
 def _is_known(view: LogBackend | LogView, session_id: str, *, deleted: bool) -> bool:
     """Whether there is such a session; a deleted one still has its history."""
-    found = view.load_bootstrap_state(session_id)
+    from fmemory import LogCorrupt
+
+    try:
+        found = view.load_bootstrap_state(session_id)
+    except LogCorrupt:
+        return True
     if found.revision == 0 or found.manifest is not None or deleted:
         return found.revision > 0
     return any(info.session_id == session_id for info in all_sessions(view))
@@ -122,6 +127,17 @@ def view_at(memory: LogBackend, text: str, option: str, *, utc: bool) -> tuple[L
     return memory.at(place), f"event {place}"
 
 
+def namespaces(memory: LogBackend, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every namespace that has or had records, the most recently written first."""
+    cursor = None
+    while True:
+        page = memory.list_streams(("records", *prefix), _PAGE, cursor)
+        yield from (one.stream[1:] for one in page.streams)
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
 def newest_seq(memory: LogBackend) -> int:
     """The newest event's number, without the digests that `head()` needs."""
     return memory.health().head_seq
@@ -133,6 +149,7 @@ def no_such_seq(seq: int, newest: int) -> str:
     return f"there is no event {seq}; {there}"
 
 
-def _named(ids: list[str]) -> str:
+def name_some(ids: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
     more = len(ids) - _NAMED_MAX
     return ", ".join(ids[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from fmemory_tools._console import Part
 
 EPILOG = examples(
-    "fmemory state", "fmemory state --session login --at 812", "fmemory state --at '10m ago'"
+    "fmemory state",
+    "fmemory state --session login --at 812",
+    "fmemory state --at '10m ago'",
+    note="Exit code: 0 fine, 1 an event is damaged and the state before it is shown.",
 )
 ENTRIES_SHOWN = 5
 
@@ -44,6 +47,8 @@ def state(
     With --json the state is whole, with all of its progress, and the last messages.
     """
     from fmemory_tools._console import print_json
+    from fmemory_tools._damage import load_state
+    from fmemory_tools._failure import FINDING, Failure
     from fmemory_tools._sessions import choose_session, newest_seq, view_at
     from fmemory_tools._store import reading
 
@@ -51,7 +56,9 @@ def state(
         place = str(newest_seq(memory)) if at is None else at
         view, moment = view_at(memory, place, "--at", utc=utc)
         session_id = choose_session(memory, session, view, utc=utc)
-        found = view.load_bootstrap_state(session_id)
+        view, found, damaged = load_state(memory, view, session_id)
+        if damaged is not None:
+            moment = f"event {view.seq}, before the damage"
         messages = view.load_transcript_messages(session_id)
     if json:
         print_json(
@@ -63,12 +70,15 @@ def state(
                 "messages": [message.to_dict() for message in messages[-last:]],
             }
         )
-        return
-    _print_head(session_id, found, "" if at is None else f"as of {moment}")
-    _print_features(found)
-    _print_progress(session_id, found, last, utc=utc)
-    _print_checkpoints(session_id, found.checkpoints, last, utc=utc)
-    _print_transcript(messages[-last:], len(messages))
+    else:
+        is_now = at is None and damaged is None
+        _print_head(session_id, found, "" if is_now else f"as of {moment}")
+        _print_features(found)
+        _print_progress(session_id, found, last, utc=utc)
+        _print_checkpoints(session_id, found.checkpoints, last, utc=utc)
+        _print_transcript(messages[-last:], len(messages))
+    if damaged is not None:
+        raise Failure(f"{damaged}; shown is the state as of event {view.seq}", FINDING)
 
 
 def _print_head(session_id: str, found: BootstrapState, moment: str) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fmemory_tools._options import JsonOption, StoreOption, UtcOption, examples
+
+if TYPE_CHECKING:
+    from fmemory import Event, LogBackend
+    from fmemory_tools._damage import Damaged
 
 EPILOG = examples("fmemory tail", "fmemory tail --from 812", "fmemory tail --json | jq .type")
 EVENTS_BEFORE = 10
@@ -40,8 +45,8 @@ def tail(
     import sys
     from itertools import islice
 
-    from fmemory_tools._console import print_json
-    from fmemory_tools._event_list import EventColumns
+    from fmemory_tools._damage import Damaged, readable
+    from fmemory_tools._event_list import EventColumns, print_event
     from fmemory_tools._sessions import newest_seq
     from fmemory_tools._store import reading
 
@@ -50,12 +55,30 @@ def tail(
         begin = max(0, newest - EVENTS_BEFORE) if after is None else after - 1
         columns = None
         if not json:
-            sample = list(memory.events(max(0, newest - EVENTS_BEFORE)))
-            columns = EventColumns(sample, utc=utc, complete=False)
+            sample = readable(
+                lambda seq, limit: memory.events(seq, limit=limit), max(0, newest - EVENTS_BEFORE)
+            )
+            whole = [event for event in sample if not isinstance(event, Damaged)]
+            columns = EventColumns(whole, utc=utc, complete=False)
             columns.print_header()
-        for event in islice(memory.follow(begin), count):
-            if columns is None:
-                print_json(event.to_dict())
-            else:
-                columns.print_event(event)
+        for event in islice(_following(memory, begin), count):
+            print_event(event, columns)
             sys.stdout.flush()
+
+
+def _following(memory: LogBackend, after: int) -> Iterator[Event | Damaged]:
+    """The events that are there, also the damaged ones, and then each new one."""
+    from fmemory import LogCorrupt
+    from fmemory_tools._damage import readable
+
+    while True:
+        for event in readable(lambda seq, limit: memory.events(seq, limit=limit), after):
+            after = event.seq
+            yield event
+        try:
+            for event in memory.follow(after):
+                after = event.seq
+                yield event
+        except LogCorrupt as error:
+            if error.seq is None or error.seq <= after:
+                raise

@@ -1,0 +1,91 @@
+"""Reading a damaged store: what can be read is shown, and what cannot is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from fmemory_tools._failure import FINDING, Failure
+
+if TYPE_CHECKING:
+    from fmemory import BootstrapState, Event, LogBackend, LogView, StorageError
+
+Events: TypeAlias = "Callable[[int, int | None], Iterator[Event]]"
+"""Reads events: those after a seq, at most so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An event that cannot be read, and what is wrong with it."""
+
+    seq: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"event {self.seq} is damaged: {self.problem}; run `fmemory verify`"
+
+
+def damage_of(error: StorageError, after: int = 0) -> Damaged | None:
+    """The first event after a seq that an error is about; None if it is about something else."""
+    from fmemory import LogCorrupt
+
+    if not isinstance(error, LogCorrupt) or error.seq is None:
+        return None
+    seq = max(error.seq, after + 1)
+    if seq > max(error.seq, error.last_seq or 0):
+        return None
+    # The place in the file, which the message goes on with, is for `verify` to tell.
+    return Damaged(seq, str(error).partition(" (")[0])
+
+
+def readable(events: Events, after: int = 0) -> Iterator[Event | Damaged]:
+    """The events by seq, and in their places those that are damaged."""
+    from fmemory import StorageError
+
+    one_by_one = False
+    while True:
+        try:
+            for event in events(after, 1 if one_by_one else None):
+                after = event.seq
+                yield event
+                if one_by_one:
+                    break
+            else:
+                return
+        except StorageError as error:
+            damaged = damage_of(error, after)
+            if damaged is None:
+                raise
+            # Reading ahead meets damage early: the events before it are still to come.
+            if one_by_one:
+                after = damaged.seq
+                yield damaged
+            one_by_one = not one_by_one
+
+
+def load_state(
+    memory: LogBackend, view: LogView, session_id: str
+) -> tuple[LogView, BootstrapState, Damaged | None]:
+    """The state of a session; if an event of it is damaged, that before it, and the event."""
+    from fmemory import StorageError
+
+    found: Damaged | None = None
+    while True:
+        try:
+            return view, view.load_bootstrap_state(session_id), found
+        except StorageError as error:
+            damaged = damage_of(error)
+            if damaged is None or not 0 < damaged.seq <= view.seq:
+                raise
+            found, view = damaged, memory.at(damaged.seq - 1)
+
+
+def refuse_damage(damaged: Iterable[Damaged]) -> None:
+    """End the command with a finding if there is any, after what can be read was shown."""
+    numbers = [one.seq for one in damaged]
+    if not numbers:
+        return
+    named = ", ".join(map(str, numbers[:8])) + (" and more" if len(numbers) > 8 else "")
+    which = f"event {named} is" if len(numbers) == 1 else f"events {named} are"
+    raise Failure(f"{which} damaged; what else can be read is shown; run `fmemory verify`", FINDING)
