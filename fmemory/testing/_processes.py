@@ -121,13 +121,18 @@ def serve() -> None:
 
 
 def _work(job: Job, barrier: Barrier, pipe: Connection) -> None:
+    started = False
+
     def start() -> None:
+        nonlocal started
         barrier.wait()
+        started = True
 
     try:
         answer: dict[str, object] = {"result": job.function(start, *job.arguments)}
     except BaseException:
-        barrier.abort()
+        if not started:
+            barrier.abort()  # nobody needs to wait for this one
         answer = {"failure": traceback.format_exc()}
     pipe.send(answer)
     pipe.close()
