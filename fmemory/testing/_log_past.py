@@ -311,6 +311,13 @@ class ForkPart(LogSuiteBase):
         with self.nothing_written(log):
             assert log.fork_session("s1", "s2", event_id="key") == first
 
+    def test_fork_of_another_source_under_one_event_id_is_a_conflict(self, log: LogBackend) -> None:
+        self.begin(log)
+        log.append_transcript_messages("s3", said("mine"))
+        log.fork_session("s1", "s2", event_id="key")
+        with self.refused(log, Conflict, Reason.EVENT_ID_REUSED):
+            log.fork_session("s3", "s2", event_id="key")
+
 
 @needs(Capability.LOG)
 class DeletionPart(LogSuiteBase):

@@ -325,6 +325,38 @@ class IdempotencyPart(LogSuiteBase):
         with self.refused(log, Conflict, Reason.EVENT_ID_REUSED):
             log.set_meta(log.meta_set_request("k", 2, event_id="key"))
 
+    @pytest.mark.parametrize("name", WRITES)
+    def test_event_id_of_another_operation_is_a_conflict(self, log: LogBackend, name: str) -> None:
+        self.prepare(log)
+        stream, write = WRITES[name]
+        match stream[0]:
+            case "session" if name == "append_progress_entry":
+                log.record_run_checkpoint("s1", checkpoint(5), event_id="key")
+            case "session":
+                log.append_progress_entry("s1", entry(5), event_id="key")
+            case "records" if name == "put":
+                log.delete(log.delete_request(("r0",), event_id="key"))
+            case "records":
+                log.put(log.put_request((record("other"),), event_id="key"))
+            case "meta":
+                log.set_meta(log.meta_set_request("other", "w", event_id="key"))
+            case _:
+                log.append(self.STREAM, (said_event("other", "key"),))
+        with self.refused(log, Conflict, Reason.EVENT_ID_REUSED) as caught:
+            write(log, "key", None)
+        assert (caught.value.stream, caught.value.event_id) == (stream, "key")
+
+    def test_delete_of_other_ids_under_one_event_id_is_a_conflict(self, log: LogBackend) -> None:
+        self.put(log, *records(1, 2))
+        log.delete(log.delete_request(("r0",), event_id="key"))
+        with self.refused(log, Conflict, Reason.EVENT_ID_REUSED):
+            log.delete(log.delete_request(("r1",), event_id="key"))
+
+    def test_longer_append_under_one_event_id_is_a_conflict(self, log: LogBackend) -> None:
+        log.append(self.STREAM, (said_event("a", "key"),))
+        with self.refused(log, Conflict, Reason.EVENT_ID_REUSED):
+            log.append(self.STREAM, (said_event("a", "key"), said_event("b")))
+
     def test_same_content_from_another_actor_is_the_same_write(self, log: LogBackend) -> None:
         first = log.bind(actor="ann", reason="one").append(self.STREAM, (said_event("a", "key"),))
         with self.nothing_written(log):
