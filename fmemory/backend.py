@@ -9,11 +9,13 @@ keeps a log; `JournalBackend` is one, over any journal.
 from __future__ import annotations
 
 import asyncio
+import functools
 from abc import abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from fmemory.errors import ReadOnlyStore
 from fmemory.log import LogReads, LogWrites
 from fmemory.memory_file import Source, Target, dump_file, load_file
 from fmemory.records import RecordReads, RecordWrites
@@ -111,7 +113,25 @@ class MemoryBackend(MemoryView, RecordWrites, SessionWrites):
         await self.aclose()
 
 
-class LogView(MemoryView, SessionListing):
+class _Placed:
+    """What shows where its store is.
+
+    Attributes:
+        _path: The store; None if it is nowhere but in memory.
+    """
+
+    _path: str | None = None
+
+    def __repr__(self) -> str:
+        place = "" if self._path is None else f" {self._path!r}"
+        return f"<{type(self).__name__}{place}>"
+
+
+class _PastIsFixedError(ReadOnlyStore, AttributeError):
+    """A write on a view of the past, which has none. `hasattr` says so, too."""
+
+
+class LogView(_Placed, MemoryView, SessionListing):
     """Everything as it was after one event; what `at()` gives."""
 
     @property
@@ -119,8 +139,21 @@ class LogView(MemoryView, SessionListing):
     def seq(self) -> int:
         """The event it is the state after; 0 = before everything."""
 
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]} at {self.seq}>"
 
-class LogBackend(MemoryBackend, LogReads, LogWrites):
+    if not TYPE_CHECKING:  # for type checkers a view has no write at all
+
+        def __getattr__(self, name: str) -> object:
+            if name in _write_names():
+                raise _PastIsFixedError(
+                    f"{name}: expected a memory, got a view of the past, which cannot be written;"
+                    f" nothing was written; call {name} on the memory that the view came from"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class LogBackend(_Placed, MemoryBackend, LogReads, LogWrites):
     """A backend that keeps a log."""
 
     def session(self, session_id: str) -> LogSession:
@@ -130,3 +163,11 @@ class LogBackend(MemoryBackend, LogReads, LogWrites):
             ContractError: Not a non-empty str.
         """
         return LogSession(self, session_id)
+
+
+@functools.cache
+def _write_names() -> frozenset[str]:
+    """Names of the operations that write, and of their requests."""
+    reads = {*dir(MemoryView), *dir(LogReads)}
+    writes = {*dir(RecordWrites), *dir(SessionWrites), *dir(LogWrites), "load", "aload"}
+    return frozenset(name for name in writes - reads if not name.startswith("_"))
