@@ -12,10 +12,18 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
+from fmemory._json_values import JsonObject
 from fmemory._receipt import Receipt
 from fmemory._runner import Runner
 from fmemory.log_models import Event, Health, NewEvent, Stats, StreamPage
-from fmemory.record_models import ClearRequest, DeleteRequest, MetaSetRequest, PutRequest
+from fmemory.record_models import (
+    ClearRequest,
+    DeleteRequest,
+    MetaSetRequest,
+    Note,
+    PutRequest,
+    VectorLike,
+)
 from fmemory.session_models import (
     FeatureRecord,
     Message,
@@ -530,6 +538,20 @@ class Batch(ABC):
         """As `MemoryBackend.put`."""
 
     @abstractmethod
+    def add_note(
+        self,
+        text: str,
+        vector: VectorLike = (),
+        *,
+        id: str | None = None,  # noqa: A002 - the note's field
+        timestamp: float | None = None,
+        metadata: JsonObject | None = None,
+        namespace: Sequence[str] = (),
+        embedding_id: str | None = None,
+    ) -> Note:
+        """As `MemoryBackend.add_note`; the note is given at once, and stored at the end."""
+
+    @abstractmethod
     def delete(self, request: DeleteRequest) -> None:
         """As `MemoryBackend.delete`."""
 
@@ -540,6 +562,17 @@ class Batch(ABC):
     @abstractmethod
     def clear(self, request: ClearRequest) -> None:
         """As `MemoryBackend.clear`."""
+
+    @abstractmethod
+    def initialize_session_if_missing(
+        self,
+        session_id: str,
+        manifest: SessionManifest,
+        feature_list: Sequence[FeatureRecord],
+        initial_progress_entry: ProgressEntry | None = None,
+        initial_checkpoint: RunCheckpoint | None = None,
+    ) -> None:
+        """As `MemoryBackend.initialize_session_if_missing`, without saying whether it did it."""
 
     @abstractmethod
     def save_manifest(
@@ -607,6 +640,27 @@ class Batch(ABC):
         expected_revision: int | None = None,
     ) -> None:
         """As `MemoryBackend.append_transcript_messages`."""
+
+    @abstractmethod
+    def truncate_transcript(
+        self,
+        session_id: str,
+        *,
+        keep: int,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> None:
+        """As `LogBackend.truncate_transcript`."""
+
+    @abstractmethod
+    def delete_session(
+        self,
+        session_id: str,
+        *,
+        event_id: str | None = None,
+        expected_revision: int | None = None,
+    ) -> None:
+        """As `LogBackend.delete_session`."""
 
     @abstractmethod
     def append(

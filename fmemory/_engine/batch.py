@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fmemory._engine.work import Operation
+from fmemory._json_values import JsonObject
 from fmemory.errors import ContractError, Reason
 from fmemory.log import Batch
 from fmemory.log_models import NewEvent
-from fmemory.record_models import ClearRequest, DeleteRequest, MetaSetRequest, PutRequest
+from fmemory.record_models import (
+    ClearRequest,
+    DeleteRequest,
+    MemoryRecord,
+    MetaSetRequest,
+    Note,
+    PutRequest,
+    VectorLike,
+)
 from fmemory.session_models import (
     FeatureRecord,
     Message,
@@ -38,6 +47,22 @@ class JournalBatch(Batch):
     def put(self, request: PutRequest) -> None:
         self._add(self._memory._put(request))
 
+    def add_note(
+        self,
+        text: str,
+        vector: VectorLike = (),
+        *,
+        id: str | None = None,  # noqa: A002 - the note's field
+        timestamp: float | None = None,
+        metadata: JsonObject | None = None,
+        namespace: Sequence[str] = (),
+        embedding_id: str | None = None,
+    ) -> Note:
+        note = Note.create(text, timestamp=timestamp, metadata=metadata, id=id)
+        record = MemoryRecord.create(note, vector, embedding_id, namespace)
+        self.put(self._memory.put_request((record,)))
+        return note
+
     def delete(self, request: DeleteRequest) -> None:
         self._add(self._memory._delete(request))
 
@@ -55,7 +80,6 @@ class JournalBatch(Batch):
         initial_progress_entry: ProgressEntry | None = None,
         initial_checkpoint: RunCheckpoint | None = None,
     ) -> None:
-        """Create a session unless it has a manifest."""
         self._add(
             self._memory._initialize(
                 session_id, manifest, feature_list, initial_progress_entry, initial_checkpoint
@@ -137,7 +161,6 @@ class JournalBatch(Batch):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> None:
-        """Keep the first messages."""
         options = self._memory._options(event_id, expected_revision)
         self._add(self._memory._truncate(session_id, keep, options))
 
@@ -148,7 +171,6 @@ class JournalBatch(Batch):
         event_id: str | None = None,
         expected_revision: int | None = None,
     ) -> None:
-        """Delete a session."""
         options = self._memory._options(event_id, expected_revision)
         self._add(self._memory._delete_session(session_id, options))
 

@@ -29,8 +29,24 @@ def test_a_memory_without_place_shows_its_class() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "put aput put_request add_note delete set_meta clear save_manifest append batch delete_session"
-    " fork_session load aload sync bind".split(),
+    [
+        "put",
+        "aput",
+        "put_request",
+        "add_note",
+        "delete",
+        "set_meta",
+        "clear",
+        "save_manifest",
+        "append",
+        "batch",
+        "delete_session",
+        "fork_session",
+        "load",
+        "aload",
+        "sync",
+        "bind",
+    ],
 )
 def test_a_write_on_a_view_is_refused_by_name(name: str) -> None:
     with fmemory.open(":memory:") as memory:
