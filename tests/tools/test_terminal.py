@@ -84,6 +84,47 @@ def test_lines_fit_the_terminal(columns: int, store: Path) -> None:
         assert max(map(len, shown.splitlines())) <= columns, shown
 
 
+@pytest.mark.parametrize("columns", [50, 80, 132])
+def test_session_ids_are_whole_on_every_terminal(columns: int, store: Path) -> None:
+    name = "491e126e-1e71-469c-ade2-fcc8af567c74.agent-afb9"
+    with fmemory.open(store) as memory:
+        memory.fork_session("login", name)
+
+    shown = on_terminal(["sessions", "-s", str(store)], columns, environment(NO_COLOR="1"))
+
+    assert name in shown
+    assert max(map(len, shown.splitlines())) <= columns
+
+
+def test_numbers_and_head_are_whole_on_a_narrow_terminal(store: Path) -> None:
+    with fmemory.open(store) as memory:
+        memory.append(("a-long-name-of-a-stream" * 3,), [NewEvent("job.done", "x" * 12345)])
+        head = str(memory.head())
+
+    shown = on_terminal(["stats", "-s", str(store)], 50, environment(NO_COLOR="1"))
+
+    assert head in "".join(line.strip() for line in shown.splitlines())
+    rows = [line for line in shown.splitlines() if line.startswith(("a-long", "job.done"))]
+    assert [line.split()[-3:] for line in rows] == [["1", "12.1", "KiB"]] * 2
+    assert max(map(len, shown.splitlines())) <= 50
+
+
+def test_session_ids_are_whole_in_a_pipe(store: Path) -> None:
+    name = "session-" * 12
+    with fmemory.open(store) as memory:
+        memory.fork_session("login", name)
+
+    done = subprocess.run(
+        [*COMMAND, "sessions", "-s", str(store)],
+        capture_output=True,
+        text=True,
+        env=environment(COLUMNS="80"),
+        check=True,
+    )
+
+    assert name in {line.split()[0] for line in done.stdout.splitlines()}
+
+
 def test_a_terminal_gets_colours_unless_told_not_to(store: Path) -> None:
     arguments = ["log", "-s", str(store)]
 

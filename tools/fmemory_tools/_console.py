@@ -55,13 +55,13 @@ def arrow() -> str:
     return "→" if _can_print("→") else "->"
 
 
-def print_line(*parts: Part, indent: int = 0) -> None:
-    """One line, cut with an ellipsis where it is wider than the terminal."""
+def print_line(*parts: Part, indent: int = 0, cut: bool = True) -> None:
+    """One line, cut with an ellipsis where it is wider than the terminal, unless told not to."""
     line = [(" " * indent, "")]
     for part in parts:
         content, style = (part, "") if isinstance(part, str) else part
         line.append((one_line_keeping_spaces(content), style))
-    _write_line(line)
+    _write_line(line, cut=cut)
 
 
 def print_whole(text: str, *, indent: int = 0) -> None:
@@ -103,12 +103,12 @@ def print_session(session_id: str, moment: str) -> None:
         print_text(moment, indent=2, style=FAINT)
 
 
-def print_entry(*parts: Part, text: str, indent: int = 0) -> None:
+def print_entry(*parts: Part, text: str, indent: int = 0, gap: str = "  ") -> None:
     """A line of parts and a text behind them, which goes on below, further in, if it is long."""
     words = [part if isinstance(part, tuple) else (part, "") for part in parts]
-    taken = indent + sum(cells_of(content) for content, _ in words) + 2
+    taken = indent + sum(cells_of(content) for content, _ in words) + len(gap)
     if "\n" not in text and taken + cells_of(text) <= width():
-        print_line(*words, "  " if text else "", text, indent=indent)
+        print_line(*words, gap if text else "", text, indent=indent)
         return
     print_line(*words, indent=indent)
     print_text(text, indent=indent + 2)
@@ -121,6 +121,7 @@ def print_table(
     right: Sequence[int] = (),
     narrowest: Mapping[int, int] | None = None,
     ids: Sequence[int] = (),
+    whole: bool = False,
 ) -> None:
     """A table that fits the terminal; columns that are empty in every row are left out.
 
@@ -128,23 +129,43 @@ def print_table(
         right: Columns aligned to the right.
         narrowest: Column → width that it may be cut to, where there is no room; in that order.
         ids: Columns that are cut in the middle.
+        whole: The first column is never cut: it gets lines of its own where a terminal has no
+            room for it, and in a pipe the lines are as long as it takes.
     """
     table = [[part if isinstance(part, tuple) else (part, "") for part in row] for row in rows]
     kept = [n for n in range(len(headers)) if any(row[n][0] for row in table)]
     cells = {n: max(len(headers[n]), *(cells_of(row[n][0]) for row in table)) for n in kept}
-    for n, least in (narrowest or {}).items():
-        missing = sum(cells.values()) + 2 * (len(kept) - 1) - width()
-        if missing > 0 and n in cells:
-            cells[n] = max(min(least, cells[n]), cells[n] - missing)
+    widest = dict(cells)
+    is_folded = whole and _make_room(cells, narrowest or {}) > 0 and sys.stdout.isatty()
+    if is_folded:
+        first = kept.pop(0)
+        cells = {n: widest[n] for n in kept}
+        _make_room(cells, narrowest or {}, indent=2)
+        print_line((headers[first], FAINT))
     names = [headers[n].rjust(cells[n]) if n in right else fit(headers[n], cells[n]) for n in kept]
-    print_line(("  ".join(names), FAINT))
+    indent = 2 if is_folded else 0
+    print_line(("  ".join(names), FAINT), indent=indent, cut=is_folded or not whole)
     for row in table:
+        if is_folded:
+            print_text(row[first][0], style=row[first][1])
         parts: list[Part] = []
         for n in kept:
             text, style = row[n]
             shown = fit_ends(text, cells[n]) if n in ids else fit(text, cells[n])
             parts += [(shown.strip().rjust(cells[n]) if n in right else shown, style), "  "]
-        print_line(*parts[:-1])
+        print_line(*parts[:-1], indent=indent, cut=is_folded or not whole)
+
+
+def _make_room(cells: dict[int, int], narrowest: Mapping[int, int], indent: int = 0) -> int:
+    """Narrow columns of a table until it fits; how many cells are still missing."""
+
+    def missing() -> int:
+        return indent + sum(cells.values()) + 2 * (len(cells) - 1) - width()
+
+    for n, least in narrowest.items():
+        if missing() > 0 and n in cells:
+            cells[n] = max(min(least, cells[n]), cells[n] - missing())
+    return missing()
 
 
 def fit(text: str, cells: int) -> str:
@@ -281,10 +302,10 @@ def _make_console() -> Console:
     )
 
 
-def _write_line(parts: Sequence[tuple[str, str]]) -> None:
+def _write_line(parts: Sequence[tuple[str, str]], *, cut: bool = True) -> None:
     """Parts without control characters, as one line that is not wider than the terminal."""
     screen = _screen()
-    if sum(cells_of(text) for text, _ in parts) > screen.width:
+    if cut and sum(cells_of(text) for text, _ in parts) > screen.width:
         parts = [*_cut(parts, screen.width - 1), (_ellipsis(), "")]
     if screen.console.color_system is None:
         screen.stdout.write("".join([text for text, _ in parts]) + "\n")

@@ -197,8 +197,7 @@ def _apply(plan: SessionsPlan, store: str | None, *, json: bool) -> None:
             for outcome, state in zip(outcomes, states, strict=True)
         ],
         right=[1, 2],
-        narrowest={0: 16},
-        ids=[0],
+        whole=True,
     )
 
 

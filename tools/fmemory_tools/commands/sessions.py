@@ -11,7 +11,8 @@ from fmemory_tools._options import JsonOption, StoreOption, UtcOption, examples
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fmemory import BootstrapState, SessionInfo
+    from fmemory import BootstrapState, LogBackend, SessionInfo
+    from fmemory_tools._damage import Damaged
 
 EPILOG = examples("fmemory sessions", "fmemory sessions --all --json | jq -r .session_id")
 SESSIONS_SHOWN = 50
@@ -25,19 +26,39 @@ def sessions(
     utc: UtcOption = False,
     store: StoreOption = None,
 ) -> None:
-    """List the sessions, the most recently written first."""
+    """List the sessions, the most recently written first.
+
+    Where a command takes a session, enough of the beginning of its id will do.
+    """
     from itertools import islice
 
+    from fmemory_tools._damage import refuse_damage
     from fmemory_tools._sessions import all_sessions
     from fmemory_tools._store import reading
 
     with reading(store) as memory:
         infos = islice(all_sessions(memory), None if show_all else SESSIONS_SHOWN)
-        pairs = ((info, memory.load_bootstrap_state(info.session_id)) for info in infos)
+        damaged: list[Damaged] = []
+        pairs = ((info, _state(memory, info.session_id, damaged)) for info in infos)
         if json:
             _print_json(pairs)
         else:
             _print(pairs, utc=utc)
+        refuse_damage(damaged)
+
+
+def _state(memory: LogBackend, session_id: str, damaged: list[Damaged]) -> BootstrapState:
+    """The state of a session, or that before its first damaged event, which is added to a list."""
+    from fmemory import LogCorrupt
+    from fmemory_tools._damage import load_state
+    from fmemory_tools._sessions import newest_seq
+
+    try:
+        return memory.load_bootstrap_state(session_id)
+    except LogCorrupt:
+        _, state, found = load_state(memory, memory.at(newest_seq(memory)), session_id)
+        damaged += [] if found is None else [found]
+        return state
 
 
 def _print_json(pairs: Iterable[tuple[SessionInfo, BootstrapState]]) -> None:
@@ -83,6 +104,6 @@ def _print(pairs: Iterable[tuple[SessionInfo, BootstrapState]], *, utc: bool) ->
         ["session", "updated", "events", "features", "last run", "objective"],
         rows,
         right=[2],
-        narrowest={5: 16, 0: 16, 4: 11},
-        ids=[0],
+        narrowest={5: 12, 4: 11},
+        whole=True,
     )
