@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from fmemory_tools._failure import CANNOT_OPEN, Failure
@@ -54,6 +55,12 @@ def is_url(target: str) -> bool:
     return _URL.match(target) is not None or target == ":memory:"
 
 
+def is_there(target: str) -> bool:
+    """Whether the target is a URL, a file, or a folder with something in it."""
+    path = Path(target)
+    return is_url(target) or path.is_file() or (path.is_dir() and any(path.iterdir()))
+
+
 def existing_folder(given: str | None) -> Path:
     """The folder of the store that a command means.
 
@@ -67,6 +74,12 @@ def existing_folder(given: str | None) -> Path:
     if not path.exists():
         raise Failure(
             f"no store at {target}: check the path (import and load create a store)",
+            CANNOT_OPEN,
+        )
+    if not is_there(target):
+        raise Failure(
+            f"no store in {target}; create one with `fmemory import … -s {quote(target)}` or"
+            " fmemory.open()",
             CANNOT_OPEN,
         )
     if not path.is_dir():

@@ -20,11 +20,16 @@ def load(
 
     The store named by -s is created if it is not there. With --namespace all records go there.
     """
+    from fmemory.memory_file import MemoryFileReader
     from fmemory_tools._console import print_text, progress
-    from fmemory_tools._store import writing
+    from fmemory_tools._store import find_store, is_there, writing
     from fmemory_tools._summary import parse_namespace
 
     labels = None if namespace is None else parse_namespace(namespace)
+    if not is_there(find_store(store)):
+        # A file that is wrong must not leave a store behind.
+        with progress(f"checking {file.name}"), MemoryFileReader(file, labels):
+            pass
     with writing(store) as memory, progress(f"loading {file.name}"):
         count = memory.load(file, labels)
     print_text(f"{count} record{'' if count == 1 else 's'} loaded from {file}")
