@@ -39,7 +39,7 @@ def check_vector(value: object, where: str = "") -> VectorArray:
 
     Args:
         value: A one-dimensional array or sequence of numbers. float32 and float64 are kept, all
-            else becomes float64. May be returned itself: copy it to keep it.
+            else and every empty one becomes float64. May be returned itself: copy it to keep it.
         where: Path for the error.
 
     Raises:

@@ -145,7 +145,8 @@ class MemoryRecord(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     Attributes:
         note: The note.
-        vector: float32 or float64, shape (dim,), finite; dim 0 = no embedding.
+        vector: float32 or float64, shape (dim,), finite; dim 0 = no embedding, which is always
+            stored and given back as float64.
         embedding_id: Which model made the vector; None = unknown.
         namespace: Whose record it is; labels compared one by one, () = the root.
     """
