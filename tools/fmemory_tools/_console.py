@@ -136,7 +136,8 @@ def print_table(
     kept = [n for n in range(len(headers)) if any(row[n][0] for row in table)]
     cells = {n: max(len(headers[n]), *(cells_of(row[n][0]) for row in table)) for n in kept}
     widest = dict(cells)
-    is_folded = whole and _make_room(cells, narrowest or {}) > 0 and sys.stdout.isatty()
+    missing = _make_room(cells, narrowest or {})
+    is_folded = whole and missing > 0 and sys.stdout.isatty()
     if is_folded:
         first = kept.pop(0)
         cells = {n: widest[n] for n in kept}
