@@ -10,13 +10,22 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
 from fmemory_segments._core import Core, Segment
-from fmemory_segments._frame import FrameDamage
-from fmemory_segments._frames import frame_damage, read_frame
-from fmemory_segments.digest import chain_step, event_digest, payload_digest
+from fmemory_segments._event_meta import ITEM_BYTES, EventMeta, RowsPlace
+from fmemory_segments._frame import FrameDamage, pad8
+from fmemory_segments._frames import frame_damage, read_frames
+from fmemory_segments.digest import (
+    chain_step,
+    event_digest,
+    payload_digest,
+    row_digest,
+    rows_digest,
+)
 from fmemory_segments.errors import LogReason
-from fmemory_segments.event import ZERO_CHAIN, Head, StoredEvent
+from fmemory_segments.event import NONCE_BYTES, ZERO_CHAIN, Head, StoredEvent
 
 
 class ChainCache:
@@ -43,8 +52,12 @@ class ChainCache:
         if not segment.base_seq - 1 <= known.seq < upto:
             known = Head(segment.base_seq - 1, segment.header.prev_chain)
         chain = known.chain
-        for stored in stored_events(core, segment, known.seq, upto):
-            chain = next_chain(chain, stored)
+        for frame in checked_frames(core, segment, known.seq, upto):
+            for envelope, digest in zip(
+                frame.batch.envelopes(), frame.payload_digests, strict=True
+            ):
+                if known.seq < envelope.seq <= upto:
+                    chain = chain_step(chain, event_digest(envelope, digest))
         found = Head(upto, chain)
         with self._lock:
             if found.seq > self._known.seq:
@@ -52,42 +65,35 @@ class ChainCache:
         return found
 
 
-class WholeFrame(NamedTuple):
-    """A frame whose bytes were all checked, with its events decoded."""
+class CheckedFrame(NamedTuple):
+    """A frame whose bytes were all checked, with the digests of its payloads."""
 
     number: int
     batch: BatchMeta
-    events: list[StoredEvent]
+    payload_digests: list[bytes]
+
+    def next_chain(self, chain: bytes) -> bytes:
+        """The chain value after the events of this frame."""
+        for envelope, digest in zip(self.batch.envelopes(), self.payload_digests, strict=True):
+            chain = chain_step(chain, event_digest(envelope, digest))
+        return chain
 
 
-def whole_frames(core: Core, segment: Segment, after: int, upto: int) -> Iterator[WholeFrame]:
+def checked_frames(core: Core, segment: Segment, after: int, upto: int) -> Iterator[CheckedFrame]:
     """The frames that hold events `after < seq <= upto` of one segment.
 
     Raises:
         LogCorrupt, LogReadFailed: One is damaged or cannot be read.
+
+    Cost: O(bytes) of SHA-256, and about 15 µs a frame.
     """
     if upto < segment.base_seq or after >= upto:
         return
     first = segment.index.frame_of(max(after + 1, segment.base_seq))
     last = segment.index.frame_of(min(upto, segment.next_seq - 1))
-    for number in range(first, last + 1):
-        batch, data = read_frame(core, segment, number)
-        yield WholeFrame(number, batch, decode_events(segment, number, batch, data))
-
-
-def decode_events(
-    segment: Segment, number: int, batch: BatchMeta, data: memoryview
-) -> list[StoredEvent]:
-    """The events of a frame, each payload checked against its own CRCs.
-
-    Raises:
-        LogCorrupt: A payload is not what was written.
-    """
-    events = []
-    for envelope, meta in zip(batch.envelopes(), batch.events, strict=True):
-        offset, size = payload_extent(meta)
+    for number, batch, data in read_frames(core, segment, range(first, last + 1)):
         try:
-            payload = decode_payload(meta, data[offset : offset + size])
+            digests = [_payload_digest(meta, data) for meta in batch.events]
         except FrameDamage as damage:
             raise frame_damage(
                 segment,
@@ -96,19 +102,33 @@ def decode_events(
                 "payloads with their checksums",
                 str(damage),
             ) from damage
-        events.append(StoredEvent(envelope, payload))
-    return events
-
-
-def stored_events(core: Core, segment: Segment, after: int, upto: int) -> Iterator[StoredEvent]:
-    """The events `after < seq <= upto` of one segment, whole and checked."""
-    for frame in whole_frames(core, segment, after, upto):
-        for stored in frame.events:
-            if after < stored.envelope.seq <= upto:
-                yield stored
+        yield CheckedFrame(number, batch, digests)
 
 
 def next_chain(chain: bytes, stored: StoredEvent) -> bytes:
     """The chain value after one more event."""
     digest = event_digest(stored.envelope, payload_digest(stored.payload))
     return chain_step(chain, digest)
+
+
+def _payload_digest(event: EventMeta, data: memoryview) -> bytes:
+    """The digest of one event's payload, which is checked against its own CRCs."""
+    offset, size = payload_extent(event)
+    region, place = data[offset : offset + size], event.place
+    if isinstance(place, RowsPlace) and len(event.keys) == 1 and not place.erased:
+        return _digest_of_one_row(place, region)
+    return payload_digest(decode_payload(event, region))
+
+
+def _digest_of_one_row(place: RowsPlace, region: memoryview) -> bytes:
+    """As for any other payload, without making arrays: segments are full of these."""
+    notes_end = NONCE_BYTES + int.from_bytes(place.note_offsets[4:], "little")
+    vector_start = pad8(notes_end)
+    nonce, note = region[:NONCE_BYTES], region[NONCE_BYTES:notes_end]
+    vector = region[vector_start : vector_start + place.dim * ITEM_BYTES[place.dtype]]
+    if crc32c(nonce) != place.nonces_crc:
+        raise FrameDamage("data", "payload: wrong checksum of nonces")
+    if crc32c(vector, crc32c(note)) != int.from_bytes(place.row_crcs, "little"):
+        raise FrameDamage("row", "payload: wrong checksum of row 0")
+    row = row_digest(nonce, note, place.embedding_ids[0], place.dtype, place.dim, vector)
+    return rows_digest(1, place.timestamps, row)

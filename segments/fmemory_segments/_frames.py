@@ -58,6 +58,27 @@ def read_metas(core: Core, segment: Segment, numbers: Sequence[int]) -> Iterator
             yield _parse_meta(segment, number, view[offset - start :])
 
 
+def read_frames(
+    core: Core, segment: Segment, numbers: range
+) -> Iterator[tuple[int, BatchMeta, memoryview]]:
+    """Frames one behind the other, by number: meta and data, all checked; small ones share a read.
+
+    Raises:
+        LogCorrupt, LogReadFailed: As `read_metas`.
+    """
+    at = 0
+    while at < len(numbers):
+        group = _group(segment, numbers, at)
+        at += len(group)
+        start = segment.index.frame_offset(group[0])
+        size = frame_end(segment, group[-1]) - start
+        view = memoryview(read(core, segment, size, start))
+        for number in group:
+            low = segment.index.frame_offset(number) - start
+            high = frame_end(segment, number) - start
+            yield number, *_parse_frame(segment, number, view[low:high])
+
+
 def read_frame(core: Core, segment: Segment, number: int) -> tuple[BatchMeta, memoryview]:
     """A frame's meta and its data, all checked.
 
@@ -66,11 +87,7 @@ def read_frame(core: Core, segment: Segment, number: int) -> tuple[BatchMeta, me
     """
     offset = segment.index.frame_offset(number)
     view = memoryview(read(core, segment, frame_end(segment, number) - offset, offset))
-    batch = _parse_meta(segment, number, view)
-    data = view[batch.header.data_start :]
-    if not data_ok(batch.header, data, segment.header.salt, offset):
-        raise frame_damage(segment, number, LogReason.DATA_CHECKSUM, "data with its checksum")
-    return batch, data
+    return _parse_frame(segment, number, view)
 
 
 def frame_end(segment: Segment, number: int) -> int:
@@ -213,6 +230,14 @@ def _read_meta(core: Core, segment: Segment, number: int) -> BatchMeta:
     if header is not None and len(view) < header.data_start <= size:
         view += read(core, segment, header.data_start - len(view), offset + len(view))
     return _parse_meta(segment, number, memoryview(view))
+
+
+def _parse_frame(segment: Segment, number: int, view: memoryview) -> tuple[BatchMeta, memoryview]:
+    batch = _parse_meta(segment, number, view)
+    data = view[batch.header.data_start :]
+    if not data_ok(batch.header, data, segment.header.salt, segment.index.frame_offset(number)):
+        raise frame_damage(segment, number, LogReason.DATA_CHECKSUM, "data with its checksum")
+    return batch, data
 
 
 def _parse_meta(segment: Segment, number: int, view: memoryview) -> BatchMeta:

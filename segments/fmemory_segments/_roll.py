@@ -19,7 +19,7 @@ from fmemory_segments._catalog import (
     write_failed,
     writing,
 )
-from fmemory_segments._chain import ChainCache, next_chain, whole_frames
+from fmemory_segments._chain import ChainCache, checked_frames
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._frame import (
     FRAME_HEADER_BYTES,
@@ -97,10 +97,9 @@ def seal(core: Core, segment: Segment, *, synced_to: int) -> None:
     """
     builder = SealBuilder(segment.base_seq)
     chain = segment.header.prev_chain
-    for frame in whole_frames(core, segment, segment.base_seq - 1, segment.next_seq - 1):
+    for frame in checked_frames(core, segment, segment.base_seq - 1, segment.next_seq - 1):
         builder.add(segment.index.frame_offset(frame.number), frame.batch)
-        for stored in frame.events:
-            chain = next_chain(chain, stored)
+        chain = frame.next_chain(chain)
     _, buffers = pack_seal(
         builder,
         chain,

@@ -13,6 +13,7 @@ from struct import Struct, pack
 import numpy as np
 
 from fmemory_segments._event_meta import DTYPE_CODES, matrix_bytes
+from fmemory_segments._frame import Buffer
 from fmemory_segments.event import (
     DIGEST_BYTES,
     NONCE_BYTES,
@@ -59,23 +60,30 @@ def row_digests(rows: Rows) -> UInt8Array:
             assert rows.digests is not None, "erased rows come with their digests"
             found[at : at + DIGEST_BYTES] = rows.digests[row].tobytes()
             continue
-        note = rows.notes[offsets[row] : offsets[row + 1]]
-        embedding_id = rows.embedding_ids[row]
-        text = b"" if embedding_id is None else embedding_id.encode()
-        size = NO_EMBEDDING_ID if embedding_id is None else len(text)
-        found[at : at + DIGEST_BYTES] = sha256(
-            b"".join(
-                (
-                    ROW_PREFIX,
-                    rows.nonces[NONCE_BYTES * row : NONCE_BYTES * (row + 1)],
-                    _ROW.pack(len(note), size, dtype, dim),
-                    note,
-                    text,
-                    matrix[width * row : width * (row + 1)],
-                )
-            )
-        ).digest()
+        found[at : at + DIGEST_BYTES] = row_digest(
+            rows.nonces[NONCE_BYTES * row : NONCE_BYTES * (row + 1)],
+            rows.notes[offsets[row] : offsets[row + 1]],
+            rows.embedding_ids[row],
+            dtype,
+            dim,
+            matrix[width * row : width * (row + 1)],
+        )
     return np.frombuffer(found, np.uint8).reshape(count, DIGEST_BYTES)
+
+
+def row_digest(
+    nonce: Buffer, note: Buffer, embedding_id: str | None, dtype: int, dim: int, vector: Buffer
+) -> bytes:
+    """The digest of one row, 32 bytes, from its bytes as they are stored."""
+    text = b"" if embedding_id is None else embedding_id.encode()
+    size = NO_EMBEDDING_ID if embedding_id is None else len(text)
+    fixed = _ROW.pack(len(note), size, dtype, dim)
+    return sha256(b"".join((ROW_PREFIX, nonce, fixed, note, text, vector))).digest()
+
+
+def rows_digest(count: int, timestamps: bytes, digests: bytes) -> bytes:
+    """The digest of a payload of rows, from the digests of the rows."""
+    return sha256(b"".join((ROWS_PREFIX, pack("<I", count), timestamps, digests))).digest()
 
 
 def payload_digest(payload: Payload) -> bytes:
@@ -93,10 +101,8 @@ def payload_digest(payload: Payload) -> bytes:
         if len(payload.nonce) != NONCE_BYTES:
             raise ValueError("blob digest: expected a nonce; a draft has none yet")
         return sha256(b"".join((BLOB_PREFIX, payload.nonce, payload.data))).digest()
-    hashed = sha256(ROWS_PREFIX + pack("<I", len(payload)))
-    hashed.update(payload.timestamps.astype("<f8", copy=False).tobytes())
-    hashed.update(row_digests(payload).tobytes())
-    return hashed.digest()
+    timestamps = payload.timestamps.astype("<f8", copy=False).tobytes()
+    return rows_digest(len(payload), timestamps, row_digests(payload).tobytes())
 
 
 def canonical_envelope(envelope: Envelope) -> bytes:

@@ -49,7 +49,7 @@ from fmemory_segments.recovery import RecoveryReport
 from fmemory_segments.verify import verify_store
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-SEGMENT_FRAMES_MAX = 65_536
+SEGMENT_FRAMES_MAX = 16_384
 
 Plan: TypeAlias = Callable[[LogTxn], Sequence[Draft] | None]
 
