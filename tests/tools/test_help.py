@@ -60,6 +60,19 @@ def test_help_fits_eighty_columns_and_is_not_cut(path: tuple[str, ...], run: Com
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_argument_is_a_plain_name_that_is_explained(
+    path: tuple[str, ...], run: Command
+) -> None:
+    text = run(*path, "--help").stdout
+    arguments = text.partition("Arguments:\n")[2].partition("\n\n")[0]
+
+    assert "{" not in text.splitlines()[0]
+    for line in arguments.splitlines():
+        assert re.match(r"  (SEQ|FILE|A|B|\[?PATH\]?)?   *[A-Z0-9a-z\[-]", line), line
+        assert "<" not in line
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_option_is_explained(path: tuple[str, ...], run: Command) -> None:
     text = run(*path, "--help").stdout
     options = text.partition("Options:")[2].partition("Examples:")[0].partition("Commands:")[0]

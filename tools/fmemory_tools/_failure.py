@@ -23,11 +23,13 @@ class Failure(Exception):  # noqa: N818 - an outcome of a command, told in one l
 
     Attributes:
         code: Exit code of the process.
+        teller: The command, as the line begins.
     """
 
-    def __init__(self, message: str, code: int = USAGE) -> None:
+    def __init__(self, message: str, code: int = USAGE, *, teller: str = "fmemory") -> None:
         super().__init__(message)
         self.code = code
+        self.teller = teller
 
 
 @contextmanager
@@ -40,7 +42,7 @@ def reported() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except Failure as failure:
-        _tell(str(failure))
+        _tell(str(failure), failure.teller)
         raise typer.Exit(failure.code) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
@@ -113,8 +115,8 @@ def _sentence(error: OSError) -> str:
     return words if error.filename is None else f"{error.filename}: {words}"
 
 
-def _tell(message: str) -> None:
-    print(f"fmemory: {one_line(message)}", file=sys.stderr)  # noqa: T201 - the command's own voice
+def _tell(message: str, teller: str = "fmemory") -> None:
+    print(f"{teller}: {one_line(message)}", file=sys.stderr)  # noqa: T201 - the command's own voice
 
 
 def _silence_stdout() -> None:

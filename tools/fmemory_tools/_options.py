@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from fmemory_tools._usage import existing_file
 
 STORE_HELP = (
     "Folder of the store. Default: $FMEMORY_STORE, else the nearest .fmemory folder upwards."
@@ -41,9 +42,11 @@ SkipBadOption = Annotated[
     bool,
     typer.Option("--skip-bad", help="Leave malformed lines out instead of importing nothing."),
 ]
-ReadableFile = Annotated[
-    Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, readable=True)
-]
+
+
+def file_to_read(what: str) -> Any:
+    """The FILE argument of a command that reads one."""
+    return typer.Argument(metavar="FILE", help=what, parser=existing_file("FILE"))
 
 
 def examples(*lines: str, note: str = "") -> str:

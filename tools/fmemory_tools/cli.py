@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fmemory_tools._failure import reported
 from fmemory_tools._options import STORE_HELP, examples
+from fmemory_tools._usage import Command, Commands
 from fmemory_tools.commands import (
     demo,
     diff,
@@ -37,15 +37,6 @@ EPILOG = examples(
 )
 
 
-class Commands(TyperGroup):
-    """The commands in the order in which they were added, with errors told in one line."""
-
-    # typer has the parser's Context class in different places, depending on its version.
-    def invoke(self, ctx: Any) -> Any:
-        with reported():
-            return super().invoke(ctx)
-
-
 app = typer.Typer(
     name="fmemory",
     cls=Commands,
@@ -57,24 +48,30 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 90},
 )
 import_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, epilog=imports.EPILOG, help=imports.HELP
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=imports.EPILOG,
+    help=imports.HELP,
 )
 
-app.command(epilog=demo.EPILOG)(demo.demo)
-app.command(epilog=log.EPILOG)(log.log)
-app.command(epilog=show.EPILOG)(show.show)
-app.command(epilog=sessions.EPILOG)(sessions.sessions)
-app.command(epilog=state.EPILOG)(state.state)
-app.command(epilog=diff.EPILOG)(diff.diff)
-app.command(epilog=history.EPILOG)(history.history)
-app.command(epilog=tail.EPILOG)(tail.tail)
-app.command(epilog=verify.EPILOG)(verify.verify)
-app.command(epilog=stats.EPILOG)(stats.stats)
-app.command(epilog=dump.EPILOG)(dump.dump)
-app.command(epilog=load.EPILOG)(load.load)
-import_app.command("notes", epilog=imports.NOTES_EPILOG)(imports.notes)
-import_app.command("claude-code", epilog=imports.CLAUDE_CODE_EPILOG)(imports.claude_code)
-import_app.command("swe-agent", epilog=imports.SWE_AGENT_EPILOG)(imports.swe_agent)
+app.command(cls=Command, epilog=demo.EPILOG)(demo.demo)
+app.command(cls=Command, epilog=log.EPILOG)(log.log)
+app.command(cls=Command, epilog=show.EPILOG)(show.show)
+app.command(cls=Command, epilog=sessions.EPILOG)(sessions.sessions)
+app.command(cls=Command, epilog=state.EPILOG)(state.state)
+app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
+app.command(cls=Command, epilog=history.EPILOG)(history.history)
+app.command(cls=Command, epilog=tail.EPILOG)(tail.tail)
+app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
+app.command(cls=Command, epilog=stats.EPILOG)(stats.stats)
+app.command(cls=Command, epilog=dump.EPILOG)(dump.dump)
+app.command(cls=Command, epilog=load.EPILOG)(load.load)
+import_app.command("notes", cls=Command, epilog=imports.NOTES_EPILOG)(imports.notes)
+import_app.command("claude-code", cls=Command, epilog=imports.CLAUDE_CODE_EPILOG)(
+    imports.claude_code
+)
+import_app.command("swe-agent", cls=Command, epilog=imports.SWE_AGENT_EPILOG)(imports.swe_agent)
 app.add_typer(import_app, name="import")
 
 

@@ -12,11 +12,12 @@ import typer
 from fmemory_tools._options import (
     JsonOption,
     NamespaceOption,
-    ReadableFile,
     SkipBadOption,
     StoreOption,
     examples,
+    file_to_read,
 )
+from fmemory_tools._usage import existing_file
 
 if TYPE_CHECKING:
     from fmemory_tools.importers import SessionsPlan, Source
@@ -54,14 +55,13 @@ NameOption = Annotated[
 
 
 def notes(
-    file: ReadableFile,
+    file: Annotated[Path, file_to_read("Notes, one JSON object a line.")],
     vectors: Annotated[
         Path | None,
         typer.Option(
             "--vectors",
             metavar="FILE.npy",
-            exists=True,
-            dir_okay=False,
+            parser=existing_file("--vectors"),
             help="float32 or float64, shape (lines, dim): row i belongs to line i.",
             show_default=False,
         ),
@@ -120,7 +120,7 @@ def notes(
 
 
 def claude_code(
-    file: ReadableFile,
+    file: Annotated[Path, file_to_read("Session file of Claude Code, .jsonl.")],
     session: NameOption = None,
     skip_bad: SkipBadOption = False,
     json: JsonOption = False,
@@ -139,7 +139,7 @@ def claude_code(
 
 
 def swe_agent(
-    file: ReadableFile,
+    file: Annotated[Path, file_to_read("Trajectory of SWE-agent, .traj.")],
     session: NameOption = None,
     skip_bad: SkipBadOption = False,
     json: JsonOption = False,

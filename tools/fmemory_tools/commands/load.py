@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fmemory_tools._options import NamespaceOption, ReadableFile, StoreOption, examples
+from pathlib import Path
+from typing import Annotated
+
+from fmemory_tools._options import NamespaceOption, StoreOption, examples, file_to_read
 
 EPILOG = examples(
     "fmemory load notes.jsonl -s ./memory", "fmemory load ada.jsonl.gz --namespace ada"
@@ -10,7 +13,7 @@ EPILOG = examples(
 
 
 def load(
-    file: ReadableFile,
+    file: Annotated[Path, file_to_read("Memory file, as dump writes it; gzip if it ends in .gz.")],
     namespace: NamespaceOption = None,
     store: StoreOption = None,
 ) -> None:

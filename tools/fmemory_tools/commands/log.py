@@ -21,6 +21,7 @@ from fmemory_tools._options import (
     UtcOption,
     examples,
 )
+from fmemory_tools._usage import whole_number
 
 if TYPE_CHECKING:
     from fmemory import Event, LogBackend
@@ -65,7 +66,13 @@ def log(
         typer.Option("--until", metavar="TIME", help="Only events before this time."),
     ] = None,
     after: Annotated[
-        int, typer.Option("--after", metavar="SEQ", min=0, help="Only events after this one.")
+        int,
+        typer.Option(
+            "--after",
+            metavar="SEQ",
+            parser=whole_number("--after", 0),
+            help="Only events after this one.",
+        ),
     ] = 0,
     json: JsonOption = False,
     utc: UtcOption = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fmemory_tools._options import JsonOption, StoreOption, UtcOption, examples
+from fmemory_tools._usage import whole_number
 
 if TYPE_CHECKING:
     from fmemory import Event
@@ -16,7 +17,9 @@ EPILOG = examples("fmemory show 812", "fmemory show 812 --json | jq .data")
 
 
 def show(
-    seq: Annotated[int, typer.Argument(metavar="SEQ", help="Number of the event.", min=1)],
+    seq: Annotated[
+        int, typer.Argument(metavar="SEQ", help="Number of the event.", parser=whole_number("SEQ"))
+    ],
     json: JsonOption = False,
     utc: UtcOption = False,
     store: StoreOption = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fmemory_tools._options import JsonOption, SessionOption, StoreOption, UtcOption, examples
+from fmemory_tools._usage import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,12 @@ def state(
     session: SessionOption = None,
     last: Annotated[
         int,
-        typer.Option("--last", metavar="N", min=1, help="How many progress entries and messages."),
+        typer.Option(
+            "--last",
+            metavar="N",
+            parser=whole_number("--last"),
+            help="How many progress entries and messages.",
+        ),
     ] = ENTRIES_SHOWN,
     json: JsonOption = False,
     utc: UtcOption = False,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fmemory_tools._options import JsonOption, StoreOption, UtcOption, examples
+from fmemory_tools._usage import whole_number
 
 if TYPE_CHECKING:
     from fmemory import Event, LogBackend
@@ -23,7 +24,7 @@ def tail(
         typer.Option(
             "--from",
             metavar="SEQ",
-            min=1,
+            parser=whole_number("--from"),
             help="Begin with this event instead of the last 10.",
             show_default=False,
         ),
@@ -31,7 +32,11 @@ def tail(
     count: Annotated[
         int | None,
         typer.Option(
-            "--count", metavar="N", min=1, help="Stop after N events.", show_default=False
+            "--count",
+            metavar="N",
+            parser=whole_number("--count"),
+            help="Stop after N events.",
+            show_default=False,
         ),
     ] = None,
     json: JsonOption = False,
