@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +94,33 @@ def test_the_commands_to_try_work_when_pasted(story: str, run: Command) -> None:
     assert len(commands) == 4
     codes = [run(*shlex.split(line)[1:]).exit_code for line in commands]
     assert codes == [0, 1, 0, 1]
+
+
+def test_the_commands_to_try_begin_as_the_demo_was_begun(tmp_path: Path) -> None:
+    script = tmp_path / ".venv" / "bin" / "fmemory"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        f"#!{sys.executable}\nfrom fmemory_tools.cli import main\nmain()\n", encoding="utf-8"
+    )
+    script.chmod(0o755)
+    paths = os.pathsep.join(path for path in sys.path if path)
+    # As after the README's first command: nothing is on the PATH.
+    environment = {**os.environ, "PYTHONPATH": paths, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [".venv/bin/fmemory", "demo"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    commands = [line.strip() for line in done.stdout.splitlines()[-4:]]
+    assert all(line.startswith(".venv/bin/fmemory ") for line in commands)
+    shown = subprocess.run(
+        commands[2], shell=True, cwd=tmp_path, env=environment, capture_output=True, check=False
+    )
+    assert shown.returncode == 0
 
 
 def test_a_path_that_is_there_is_left_alone(run: Command) -> None:

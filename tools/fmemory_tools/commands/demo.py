@@ -160,7 +160,19 @@ def _tell_commands(path: Path, first: int, last: int, flip: Event) -> None:
         f"show {flip.seq} -s {folder}",
         f"verify -s {quote(str(path / DAMAGED))}",
     ):
-        print_whole(f"fmemory {command}", indent=LABEL_CELLS + 2)
+        print_whole(f"{quote(_invoked_as())} {command}", indent=LABEL_CELLS + 2)
+
+
+def _invoked_as() -> str:
+    """The command as it can be typed again: a path where the shell would not find `fmemory`."""
+    import shutil
+    import sys
+
+    path = sys.argv[0]
+    if not os.path.basename(path).startswith("fmemory") or not os.access(path, os.X_OK):  # noqa: PTH119
+        return "fmemory"
+    found = shutil.which("fmemory")
+    return "fmemory" if found is not None and os.path.samefile(found, path) else path  # noqa: PTH121
 
 
 def _say(label: str, *parts: Part) -> None:
