@@ -119,3 +119,61 @@ def test_a_file_that_is_something_else_is_one_line(tmp_path: Path, run: Command)
 
     assert result.exit_code == 2
     assert only_line(result.stderr).startswith("fmemory: run.traj: no trajectory of SWE-agent")
+
+
+KINDS = {
+    "notes": ("notes/locomo-26.jsonl", "notes"),
+    "claude-code": ("runs/claude-code-short.jsonl", "a session of Claude Code"),
+    "swe-agent": ("runs/swe-agent-marshmallow-1867.traj", "a SWE-agent trajectory"),
+}
+
+
+@pytest.mark.parametrize("given", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_another_kind_names_the_command_for_it(
+    kind: str, given: str, data: Path, tmp_path: Path, run: Command
+) -> None:
+    name, words = KINDS[given]
+
+    result = run("import", kind, data / name, "-s", tmp_path / "store")
+
+    if kind == given:
+        assert result.exit_code == 0
+        return
+    assert result.exit_code == 2
+    told = only_line(result.stderr)
+    assert f"this looks like {words}: use `fmemory import {given} {data / name}`" in told
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x93NUMPY\x01\x00", "--vectors"),
+        (b'{"format":"coniti-memory","version":"1.0.0"}', "fmemory load"),
+        (b"nonsense\n" * 30, "not JSON"),
+        (b"\xff\n" * 30, "not UTF-8"),
+        (b"[1]\n" * 30, ""),
+        (b"", ""),
+    ],
+    ids=str,
+)
+def test_a_file_of_no_such_kind_is_one_line(
+    kind: str, content: bytes, words: str, tmp_path: Path, run: Command
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+
+    result = run("import", kind, file, "-s", tmp_path / "store")
+
+    assert result.exit_code == 2
+    assert words in only_line(result.stderr)
+    assert not (tmp_path / "store").exists()
+
+
+def test_loading_notes_names_the_importer(data: Path, tmp_path: Path, run: Command) -> None:
+    result = run("load", data / "notes" / "locomo-26.jsonl", "-s", tmp_path / "store")
+
+    assert result.exit_code == 2
+    assert "use `fmemory import notes" in only_line(result.stderr)

@@ -27,10 +27,15 @@ HELP = """Bring runs and notes of other programs into a store.
 The store named by -s is created if it is not there. A file is imported whole or, if a line of it
 is malformed, not at all. The same file twice adds nothing; a file that has grown adds what is new.
 """
+EXIT_NOTE = (
+    "Exit code: 0 fine, 1 malformed lines or something else is stored there already, 2 the file"
+    " is of another kind; nothing was imported."
+)
 EPILOG = examples(
     "fmemory import claude-code ~/.claude/projects/app/4f1c.jsonl -s ./memory",
     "fmemory import swe-agent run.traj -s ./memory",
     "fmemory import notes notes.jsonl --vectors notes.npy -s ./memory",
+    note=EXIT_NOTE,
 )
 NOTES_EPILOG = examples(
     "fmemory import notes notes.jsonl -s ./memory",
@@ -88,7 +93,7 @@ def notes(
     from fmemory_tools.importers.notes import plan_notes
 
     labels = parse_namespace(namespace)
-    with _told(file) as advance:
+    with _told(file, "notes") as advance:
         plan = plan_notes(
             file,
             vectors=vectors,
@@ -133,7 +138,7 @@ def claude_code(
     """
     from fmemory_tools.importers.claude_code import plan_claude_code
 
-    with _told(file) as advance:
+    with _told(file, "claude-code") as advance:
         plan = plan_claude_code(file, session_id=session, skip_bad=skip_bad, advance=advance)
         _apply(plan, store, json=json)
 
@@ -153,7 +158,7 @@ def swe_agent(
     """
     from fmemory_tools.importers.swe_agent import plan_swe_agent
 
-    with _told(file) as advance:
+    with _told(file, "swe-agent") as advance:
         plan = plan_swe_agent(file, session_id=session, skip_bad=skip_bad, advance=advance)
         _apply(plan, store, json=json)
 
@@ -202,17 +207,24 @@ def _apply(plan: SessionsPlan, store: str | None, *, json: bool) -> None:
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[Callable[[int], None]]:
+def _told(file: Path, kind: str) -> Iterator[Callable[[int], None]]:
     """A progress bar over the bytes of the file, and one line for each thing wrong with it."""
     from fmemory_tools._console import progress
     from fmemory_tools._failure import FINDING, USAGE, Failure
     from fmemory_tools.importers import BadSource
+    from fmemory_tools.importers._shape import WORDS, shape_of
     from fmemory_tools.importers.apply import Differs
 
     try:
         with progress(f"importing {file.name}", file.stat().st_size) as advance:
             yield advance
     except BadSource as bad:
+        found = kind if bad.skippable else shape_of(file.read_bytes())
+        if found is not None and found != kind:
+            raise Failure(f"{file.name}: {advice_on(found, file)}; nothing was imported") from bad
+        if found is None and bad.lines:
+            problem = f"this is not {WORDS[kind]} ({bad.lines[0]})"
+            raise Failure(f"{file.name}: {problem}; nothing was imported") from bad
         for line in bad.report():
             typer.echo(line, err=True)
         advice = "; --skip-bad leaves them out" if bad.skippable else ""
@@ -221,6 +233,16 @@ def _told(file: Path) -> Iterator[Callable[[int], None]]:
         ) from bad
     except Differs as differs:
         raise Failure(f"{file.name}: {differs}", FINDING) from differs
+
+
+def advice_on(found: str, file: Path) -> str:
+    """What a file looks like, and the command for it."""
+    from shlex import quote
+
+    from fmemory_tools.importers._shape import COMMANDS, WORDS
+
+    command = COMMANDS[found].format(quote(str(file)))
+    return f"this looks like {WORDS[found]}: use `fmemory {command}`"
 
 
 def _tell_skipped(source: Source) -> None:

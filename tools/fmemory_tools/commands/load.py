@@ -23,16 +23,26 @@ def load(
 
     The store named by -s is created if it is not there. With --namespace all records go there.
     """
+    from fmemory import MemoryFileError
     from fmemory.memory_file import MemoryFileReader
     from fmemory_tools._console import print_text, progress
+    from fmemory_tools._failure import Failure
     from fmemory_tools._store import find_store, is_there, writing
     from fmemory_tools._summary import parse_namespace
+    from fmemory_tools.commands.imports import advice_on
+    from fmemory_tools.importers._shape import MEMORY_FILE, shape_of
 
     labels = None if namespace is None else parse_namespace(namespace)
-    if not is_there(find_store(store)):
-        # A file that is wrong must not leave a store behind.
-        with progress(f"checking {file.name}"), MemoryFileReader(file, labels):
-            pass
-    with writing(store) as memory, progress(f"loading {file.name}"):
-        count = memory.load(file, labels)
+    try:
+        if not is_there(find_store(store)):
+            # A file that is wrong must not leave a store behind.
+            with progress(f"checking {file.name}"), MemoryFileReader(file, labels):
+                pass
+        with writing(store) as memory, progress(f"loading {file.name}"):
+            count = memory.load(file, labels)
+    except MemoryFileError as error:
+        found = shape_of(file.read_bytes()) if error.line == 1 else None
+        if found is None or found == MEMORY_FILE:
+            raise
+        raise Failure(f"{file.name}: {advice_on(found, file)}; nothing was loaded") from error
     print_text(f"{count} record{'' if count == 1 else 's'} loaded from {file}")
