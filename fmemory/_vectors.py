@@ -92,7 +92,7 @@ def are_finite(vectors: list[VectorArray]) -> bool:
 
     The product overflows only if a number is large, and then the numbers are looked at.
     """
-    numbers = np.concatenate(vectors)
+    numbers = vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
     with np.errstate(all="ignore"):
         if np.dot(numbers, numbers) < _INFINITY:
             return True

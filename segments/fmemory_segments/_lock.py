@@ -32,13 +32,26 @@ class FileLock:
     """An advisory lock on an open file. Not re-entrant.
 
     As a context manager it is held exclusively, after a wait of at most `timeout_s`.
+
+    Args:
+        names_store: The lock of a whole store: it is worth nothing once its path names another
+            file, so that is looked at whenever it is taken.
     """
 
-    def __init__(self, fs: FileSystem, fd: int, path: Path, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        fd: int,
+        path: Path,
+        timeout_s: float = 5.0,
+        *,
+        names_store: bool = False,
+    ) -> None:
         self._timeout_s = timeout_s
         self._fs = fs
         self._fd = fd
         self._path = path
+        self._names_store = names_store
         self._identity = fs.identity(fd)
         self._mutex = threading.Lock()
 
@@ -62,7 +75,7 @@ class FileLock:
         try:
             if not self._fs.try_lock(self._fd, shared=shared):
                 self._poll(timeout_s, shared=shared)
-            if not self._fs.is_at(self._identity, self._path):
+            if self._names_store and not self._fs.is_at(self._identity, self._path):
                 self._fs.unlock(self._fd)
                 raise self._moved()
         except BaseException as error:

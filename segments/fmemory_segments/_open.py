@@ -148,7 +148,7 @@ def _open_to_write(core: Core, *, create: bool) -> OpenedFiles:
         fs.make_folders(core.path)
         lock_path, tip_path = core.path / LOCK_NAME, core.path / TIP_NAME
         lock_fd = fs.open_file(lock_path, write=True, create=True)
-        lock = FileLock(fs, lock_fd, lock_path)
+        lock = FileLock(fs, lock_fd, lock_path, names_store=True)
         files = OpenedFiles(core, Tail(core), lock)
         try:
             fd = fs.open_file(tip_path, write=True, create=True)
