@@ -90,6 +90,20 @@ def test_log_shows_the_last_fifty_newest_last(tmp_path: Path, run: Command) -> N
     assert [one["seq"] for one in objects(everything.stdout)] == list(range(1, 61))
 
 
+def test_sessions_that_are_left_out_are_counted(tmp_path: Path, run: Command) -> None:
+    path = tmp_path / "many"
+    with fmemory.open(path, durability="os") as memory, memory.batch() as batch:
+        for number in range(52):
+            name = f"s{number}"
+            batch.save_manifest(name, fmemory.SessionManifest(name, "main", "work"))
+
+    result, plain = run("sessions", "-s", path), run("sessions", "--json", "-s", path)
+
+    assert lines(result.stdout)[-1] == "2 older sessions; --all shows them"
+    assert (len(lines(plain.stdout)), "2 older" in plain.stderr) == (50, True)
+    assert "older" not in run("sessions", "--all", "-s", path).output
+
+
 @pytest.mark.parametrize(
     ("arguments", "seqs"),
     [

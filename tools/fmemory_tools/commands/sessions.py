@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from fmemory import BootstrapState, LogBackend, SessionInfo
     from fmemory_tools._damage import Damaged
 
-EPILOG = examples("fmemory sessions", "fmemory sessions --all --json | jq -r .session_id")
+EPILOG = examples(
+    "fmemory sessions",
+    "fmemory sessions --all --json | jq -r .session_id",
+    note="Exit code: 0 fine, 1 an event is damaged; that session is as it was before.",
+)
 SESSIONS_SHOWN = 50
 
 
@@ -32,18 +36,26 @@ def sessions(
     """
     from itertools import islice
 
+    from fmemory_tools._console import FAINT, print_line
     from fmemory_tools._damage import refuse_damage
     from fmemory_tools._sessions import all_sessions
     from fmemory_tools._store import reading
 
     with reading(store) as memory:
-        infos = islice(all_sessions(memory), None if show_all else SESSIONS_SHOWN)
+        listed = all_sessions(memory)
+        infos = islice(listed, None if show_all else SESSIONS_SHOWN)
         damaged: list[Damaged] = []
         pairs = ((info, _state(memory, info.session_id, damaged)) for info in infos)
         if json:
             _print_json(pairs)
         else:
             _print(pairs, utc=utc)
+        more = sum(1 for _ in listed)
+        words = f"{more:,} older session{'' if more == 1 else 's'}; --all shows them"
+        if more and json:
+            typer.echo(f"fmemory: {words}", err=True)
+        elif more:
+            print_line((words, FAINT))
         refuse_damage(damaged)
 
 
