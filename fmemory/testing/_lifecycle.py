@@ -88,26 +88,28 @@ class LifecyclePart(BackendSuiteBase):
         with pytest.raises(ClosedStore):
             count(memory)
 
-    def test_close_while_threads_write_leaves_no_error_but_closed(
-        self, memory: MemoryBackend
-    ) -> None:
+    def test_close_while_threads_write_leaves_no_error_but_closed(self, stores: Stores) -> None:
         failures: list[BaseException] = []
 
-        def write() -> None:
+        def write(memory: MemoryBackend, name: str) -> None:
             try:
-                for number in range(2000):
-                    self.put(memory, record(f"x{number}"))
+                for number in range(100_000):
+                    self.put(memory, record(f"{name}{number}"))
             except ClosedStore:
                 return
             except BaseException as error:
                 failures.append(error)
 
-        thread = Thread(target=write, daemon=True)
-        thread.start()
-        while count(memory) < 3:
-            continue
-        memory.close()
-        thread.join(WAIT_S_MAX)
+        for turn in range(10):
+            memory = stores.open(f"store{turn}")
+            threads = [Thread(target=write, args=(memory, name), daemon=True) for name in "ab"]
+            for thread in threads:
+                thread.start()
+            while count(memory) < 3 + turn % 5:
+                continue
+            memory.close()
+            for thread in threads:
+                thread.join(WAIT_S_MAX)
         assert failures == []
 
     def test_errors_survive_pickling(self, memory: MemoryBackend) -> None:
