@@ -118,3 +118,12 @@ def test_tail_goes_on_behind_the_damage(damaged: Path, run: Command) -> None:
     result = run("tail", "--from", 4, "--count", 3, "--json", "-s", damaged)
 
     assert [json.loads(line)["seq"] for line in result.stdout.splitlines()] == [4, 5, 6]
+
+
+def test_diff_compares_up_to_the_damage(damaged: Path, run: Command) -> None:
+    result = run("diff", 1, 9, "-s", damaged)
+
+    assert result.exit_code == 1
+    assert "event 1 to event 4, before the damage" in result.stdout
+    assert "form" in result.stdout and "token" not in result.stdout
+    assert "event 5 is damaged" in only_line(result.stderr)

@@ -20,7 +20,7 @@ EPILOG = examples(
     "fmemory diff 8 12",
     "fmemory diff '1h ago' 812 --session login",
     "fmemory diff 0 12 --json",
-    note="Exit code: 0 the same, 1 different.",
+    note="Exit code: 0 the same, 1 different, or compared only up to a damaged event.",
 )
 MESSAGES_SHOWN = 10
 
@@ -39,6 +39,7 @@ def diff(
     events were recorded; for imported ones that is when they were imported.
     """
     from fmemory_tools._console import print_json, print_session
+    from fmemory_tools._damage import load_state, refuse_damage
     from fmemory_tools._failure import FINDING
     from fmemory_tools._sessions import choose_session, view_at
     from fmemory_tools._store import reading
@@ -47,6 +48,12 @@ def diff(
         old, old_moment = view_at(memory, a, "A", utc=utc)
         new, new_moment = view_at(memory, b, "B", utc=utc)
         session_id = choose_session(memory, session, max(old, new, key=_seq), utc=utc)
+        old, _, damaged = load_state(memory, old, session_id)
+        if damaged is not None:
+            old_moment = f"event {old.seq}, before the damage,"
+        new, _, also_damaged = load_state(memory, new, session_id)
+        if also_damaged is not None:
+            new_moment = f"event {new.seq}, before the damage"
         changes = changes_of(old, new, session_id)
         flips = flips_between(memory, session_id, old.seq, new.seq)
     for change in changes if json else ():
@@ -65,6 +72,7 @@ def diff(
     if not json:
         print_session(session_id, f"{old_moment} to {new_moment}")
         print_changes(changes, flips)
+    refuse_damage({one for one in (damaged, also_damaged) if one is not None})
     raise typer.Exit(FINDING if changes else 0)
 
 
@@ -88,14 +96,19 @@ def changes_of(old: LogView, new: LogView, session_id: str) -> list[Change]:
 
 def flips_between(memory: LogBackend, session_id: str, after: int, upto: int) -> dict[str, Event]:
     """Feature id → the event that said last whether it passes, between two seqs."""
+    from fmemory_tools._damage import Damaged, readable
+
     if upto <= after:
         return {}
     flips = {}
     types = ("feature_pass_updated",)
-    for event in memory.events(after, stream=("session", session_id), types=types):
+    stream = ("session", session_id)
+    for event in readable(
+        lambda seq, limit: memory.events(seq, stream=stream, types=types, limit=limit), after
+    ):
         if event.seq > upto:
             break
-        if isinstance(event.data, dict):
+        if not isinstance(event, Damaged) and isinstance(event.data, dict):
             flips[str(event.data["feature_id"])] = event
     return flips
 
