@@ -120,6 +120,9 @@ class _Run:
         )
 
     def _locs(self) -> UInt64Array:
+        if len(self.seqs) == 1:  # as after every commit of one put
+            first = self.first_seq << LOC_ROW_BITS
+            return np.arange(first, first + len(self.ids), dtype=np.uint64)
         seqs = np.array(self.seqs, np.uint64) << np.uint64(LOC_ROW_BITS)
         if len(self.ids) == len(seqs):
             return seqs
