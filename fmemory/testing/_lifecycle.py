@@ -348,6 +348,25 @@ class HeadPart(LogSuiteBase):
         }
         assert sum(one.event_count for one in found.by_stream) == 6
 
+    @needs(Capability.SHARED)
+    def test_stats_count_what_another_handle_wrote(self, stores: Stores) -> None:
+        here, there = as_log(stores.open()), as_log(stores.open())
+        self.fill(there)
+        assert (here.stats().record_count, here.stats().session_count) == (2, 1)
+
+    @needs(Capability.PERSISTENT)
+    def test_stats_are_the_same_after_a_reopen(self, stores: Stores) -> None:
+        log = as_log(stores.open())
+        self.fill(log)
+        before = log.stats()
+        after = as_log(stores.reopen(log)).stats()
+        assert (after.record_count, after.session_count, after.by_type, after.by_stream) == (
+            before.record_count,
+            before.session_count,
+            before.by_type,
+            before.by_stream,
+        )
+
     def test_health_of_an_open_store_is_ok(self, log: LogBackend) -> None:
         self.fill(log)
         found = log.health()

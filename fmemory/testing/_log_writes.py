@@ -514,6 +514,24 @@ class BatchPart(LogSuiteBase):
         assert (state.manifest, state.feature_list) == (manifest(), features("f1", passes=True))
         assert (state.recent_progress, state.checkpoints) == ((entry(1),), (checkpoint(1),))
 
+    def test_sessions_may_begin_shrink_and_end_in_a_batch(self, log: LogBackend) -> None:
+        log.append_transcript_messages("s2", said("a", "b", "c"))
+        log.append_transcript_messages("s3", said("gone"))
+        with log.batch() as batch:
+            batch.initialize_session_if_missing("s1", manifest(), features("f1"), entry(1))
+            batch.initialize_session_if_missing("s1", manifest(objective="late"), ())
+            batch.truncate_transcript("s2", keep=1)
+            batch.delete_session("s3")
+        state = log.load_bootstrap_state("s1")
+        assert (state.manifest, state.recent_progress) == (manifest(), (entry(1),))
+        assert log.load_transcript_messages("s2") == said("a")
+        assert log.load_transcript_messages("s3") == ()
+
+    def test_note_may_be_added_in_a_batch(self, log: LogBackend) -> None:
+        with log.batch() as batch:
+            note = batch.add_note("tea", [1.0], namespace=("a",))
+        assert [one.note for one in scan(log, ("a",))] == [note]
+
     def test_later_operation_sees_earlier_ones(self, log: LogBackend) -> None:
         with log.batch() as batch:
             batch.put(log.put_request((record("a", 1.0),)))

@@ -156,6 +156,12 @@ class InitializePart(BackendSuiteBase):
         assert memory.load_bootstrap_state("s1").recent_progress == (entry(1), entry(2))
         assert memory.load_transcript_messages("s1") == said("hello")
 
+    def test_initialize_brings_its_own_checklist(self, memory: MemoryBackend) -> None:
+        memory.replace_feature_list("s1", features("f1", "f2"))
+        memory.update_feature_pass("s1", "f1", True)
+        memory.initialize_session_if_missing("s1", manifest(), features("f1"))
+        assert memory.load_bootstrap_state("s1").feature_list == features("f1")
+
     def test_saved_manifest_makes_initialize_false(self, memory: MemoryBackend) -> None:
         memory.save_manifest("s1", manifest())
         assert memory.initialize_session_if_missing("s1", manifest(), ()) is False

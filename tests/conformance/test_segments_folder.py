@@ -7,6 +7,7 @@ What would have to break: an open that repairs, creates or overwrites what it sh
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import shutil
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from typing import Literal
 
 import pytest
 
@@ -23,6 +25,7 @@ import fmemory
 from fmemory import (
     JournalBackend,
     MemoryBackendError,
+    NewEvent,
     NotFound,
     Reason,
     StorageError,
@@ -267,3 +270,13 @@ def test_reading_does_not_wait_for_a_held_lock(tmp_path: Path) -> None:
     with memory, lock_held(tmp_path / "store"):
         assert ids(memory) == ["a", "b", "c"]
         assert memory.head().seq == 3
+
+
+@pytest.mark.parametrize(("durability", "durable"), [("fsync", True), ("os", False)])
+def test_sync_and_async_receipts_tell_the_policy(
+    tmp_path: Path, durability: Literal["fsync", "os"], durable: bool
+) -> None:
+    with fmemory.open(tmp_path / "store", durability=durability) as memory:
+        event = (NewEvent("tool.finished", 1),)
+        receipts = [memory.append(("a",), event), asyncio.run(memory.aappend(("a",), event))]
+    assert [one.durable for one in receipts] == [durable, durable]
