@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import re
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_a_value_is_never_changed_by_the_check(value: JsonValue) -> None:
         (["\ud800"], "m[0]", Reason.LONE_SURROGATE),
         ({'a"b\\': 2**70}, 'm["a\\"b\\\\"]', Reason.OUT_OF_RANGE),
     ],
-    ids=lambda value: ascii(value)[:30],
+    ids=lambda value: re.sub(r"0x\w+", "0x", ascii(value))[:30],  # the same in every process
 )
 def test_what_is_not_json_is_refused_by_path(value: object, where: str, reason: Reason) -> None:
     with pytest.raises(ContractError) as caught:

@@ -435,7 +435,9 @@ def test_a_file_that_cannot_be_read_is_an_error_of_the_file(
     assert isinstance(caught.value.__cause__, OSError)
 
 
-@pytest.mark.parametrize("bad", [None, 5, "", b"a", io.BytesIO(b"x"), "a\0b"], ids=repr)
+@pytest.mark.parametrize(
+    "bad", [None, 5, "", b"a", io.BytesIO(b"x"), "a\0b"], ids=lambda bad: f"{bad!r:.12}"
+)
 def test_a_source_or_target_is_a_path_or_a_text_stream(memory: MemoryBackend, bad: Any) -> None:
     with pytest.raises(ContractError):
         memory.load(bad)
