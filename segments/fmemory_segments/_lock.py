@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from fmemory_segments.errors import (
+    LogClosed,
     LogError,
     LogNotFound,
     LogReason,
@@ -72,6 +73,14 @@ class FileLock:
             if not self._mutex.acquire(timeout=timeout_s):
                 raise self._busy(timeout_s)
             timeout_s = deadline - time.monotonic()
+        if self._fd < 0:
+            self._mutex.release()
+            raise LogClosed(
+                f"handle: expected an open log, got one that was closed meanwhile ({self._path}); "
+                "open it again",
+                reason=LogReason.CLOSED,
+                path=self._path,
+            )
         try:
             if not self._fs.try_lock(self._fd, shared=shared):
                 self._poll(timeout_s, shared=shared)

@@ -16,6 +16,7 @@ from fmemory_segments._catalog import (
     TIP_NAME,
     list_store,
     reading,
+    sort_names,
     write_failed,
     writing,
 )
@@ -166,11 +167,13 @@ def _check_new(core: Core) -> None:
     fs, path = core.fs, core.path
     if fs.kind(path) is None:
         return
-    listing = list_store(fs, path)
-    if listing.segments or listing.is_marked:
-        return
+    # One listing for both questions: another process may be making the store just now.
     with reading(path):
-        names = [name for name in fs.list_names(path) if name not in _HARMLESS_NAMES]
+        found = fs.list_names(path)
+    listing = sort_names(found)
+    if listing.segments or listing.manifests or listing.is_marked:
+        return
+    names = [name for name in found if name not in _HARMLESS_NAMES]
     if names:
         raise NotALog(
             f"folder: expected a store or an empty folder, got one with {names[0]!r} in it "
