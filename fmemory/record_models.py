@@ -79,6 +79,12 @@ def _check_ids(value: object) -> tuple[str, ...]:
         check_text(ids[0], "[0]")
         return cast("tuple[str, ...]", ids)
     _check_item_count(len(ids), "ids")
+    return _check_row_ids(ids)
+
+
+def _check_row_ids(value: object) -> tuple[str, ...]:
+    """Ids of an answer, which may have more rows than a request may have items."""
+    ids = as_tuple(value, "ids")
     # One pass in C for the usual case; the slow walk finds the bad one and its place.
     texts = cast("tuple[str, ...]", ids)
     if not set(map(type, ids)) <= {str} or "" in ids or not _is_clean("".join(texts)):
@@ -374,7 +380,7 @@ class VectorBlock(Model, frozen=True):
         matrix: float32 or float64, shape (n, dim), C-contiguous; the caller's to change.
     """
 
-    ids: _Ids
+    ids: Annotated[tuple[str, ...], Rule(_check_row_ids)]
     timestamps: Annotated[Float64Array, Rule(_check_timestamps)]
     matrix: Annotated[VectorArray, Rule(_check_matrix)]
 

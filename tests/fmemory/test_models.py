@@ -21,6 +21,7 @@ from fmemory.errors import ContractError, DuplicateRecord, Reason
 from fmemory.log_models import ErasedRecord, Event, NewEvent, Receipt, StreamPage, StreamSummary
 from fmemory.record_models import (
     ID_CHARACTERS_MAX,
+    REQUEST_ITEMS_MAX,
     SCAN_LIMIT_MAX,
     ClearRequest,
     CountRequest,
@@ -576,3 +577,9 @@ def test_unequal_is_the_opposite_of_equal_for_models_and_records() -> None:
     assert one != FeatureRecord("z", "b", "c")
     record, again = (MemoryRecord.create(Note.create("t", id="n", timestamp=1)) for _ in range(2))
     assert (record != again) is False
+
+
+def test_a_block_of_vectors_may_have_more_rows_than_a_request_may_name() -> None:
+    count = REQUEST_ITEMS_MAX + 1
+    block = VectorBlock(("n",) * count, np.zeros(count), np.zeros((count, 1), np.float32))
+    assert len(block) == count
