@@ -30,7 +30,7 @@ _PLACE = struct.Struct(">QQ")
 _FLOAT = struct.Struct(">d")
 _SIGN = 1 << 63
 _encode = msgspec.msgpack.encode
-_decode = msgspec.msgpack.Decoder(tuple[float, str, str, dict[str, Any], str | None]).decode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class LmdbSide:
@@ -41,6 +41,7 @@ class LmdbSide:
         self._lock = threading.Lock()
         self._dim = dim
         self._dtype = np.dtype(dtype)
+        self._width = dim * self._dtype.itemsize
         self._durable = durable
         self._environment = lmdb.open(
             str(path), map_size=MAP_BYTES, max_dbs=2, sync=durable, metasync=True
@@ -66,7 +67,14 @@ class LmdbSide:
                 cursor = view.cursor()
                 if not cursor.set_range(start):
                     return
-                page = [self._record(value) for value in islice(cursor.iternext(keys=False), limit)]
+                # One loop without a call a row, which would cost a third more.
+                width, dtype, dim = self._width, self._dtype, self._dim
+                page: list[MemoryRecord] = []
+                for value in islice(cursor.iternext(keys=False), limit):
+                    timestamp, record_id, text, metadata, embedding_id = _decode(value[width:])
+                    note = Note(record_id, text, timestamp, metadata)
+                    vector = np.frombuffer(value, dtype, dim)
+                    page.append(MemoryRecord(note, vector, embedding_id, NAMESPACE))
                 start = cursor.key() + b"\0"
             yield page
             if len(page) < limit:
@@ -80,7 +88,7 @@ class LmdbSide:
     def vectors(self) -> Vectors:
         ids: list[str] = []
         timestamps: list[float] = []
-        width = self._dim * self._dtype.itemsize
+        width = self._width
         with self._environment.begin(db=self._records, buffers=True) as view:
             matrix = np.empty((int(view.stat()["entries"]), self._dim), self._dtype)
             target = matrix.data.cast("B") if matrix.size else memoryview(bytearray())
@@ -105,9 +113,7 @@ class LmdbSide:
         return b"".join((record.vector.tobytes(), _encode(fields)))
 
     def _record(self, value: bytes) -> MemoryRecord:
-        width = self._dim * self._dtype.itemsize
-        fields = memoryview(value)[width:]
-        timestamp, record_id, text, metadata, embedding_id = _decode(fields)
+        timestamp, record_id, text, metadata, embedding_id = _decode(value[self._width :])
         vector = np.frombuffer(value, self._dtype, self._dim)
         return MemoryRecord(
             Note(record_id, text, timestamp, metadata), vector, embedding_id, NAMESPACE

@@ -32,8 +32,7 @@ STREAM = "/".join(NAMESPACE)
 _ROW_HEADER = b"\x93"  # MessagePack array of three: id, text, metadata
 
 _encode = msgspec.msgpack.encode
-_decode_body = msgspec.msgpack.Decoder(tuple[str, str, dict[str, Any]]).decode
-_decode_page = msgspec.msgpack.Decoder(list[Any]).decode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 _DEFAULT_SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
@@ -151,12 +150,19 @@ class SqliteSide:
         return _encode((note.id, note.text, note.metadata))
 
     def _records(self, rows: list[tuple[Any, ...]]) -> list[MemoryRecord]:
-        return [self._record(*row[1:]) for row in rows]
+        dtype = self._dtype
+        records: list[MemoryRecord] = []
+        for _, timestamp, body, blob, embedding_id in rows:
+            record_id, text, metadata = _decode(body)
+            note = Note(record_id, text, timestamp, metadata)
+            vector = np.frombuffer(blob, dtype)
+            records.append(MemoryRecord(note, vector, embedding_id, NAMESPACE))
+        return records
 
     def _record(
         self, timestamp: float, body: bytes, blob: bytes, embedding_id: str | None
     ) -> MemoryRecord:
-        record_id, text, metadata = _decode_body(body)
+        record_id, text, metadata = _decode(body)
         note = Note(record_id, text, timestamp, metadata)
         return MemoryRecord(note, np.frombuffer(blob, self._dtype), embedding_id, NAMESPACE)
 
@@ -200,7 +206,7 @@ class TunedSqliteSide(SqliteSide):
     def _records(self, rows: list[tuple[Any, ...]]) -> list[MemoryRecord]:
         _, timestamps, bodies, blobs, embedding_ids = zip(*rows, strict=True)
         header = b"\xdd" + (3 * len(rows)).to_bytes(4, "big")
-        fields = _decode_page(header + b"".join(bodies))
+        fields = _decode(header + b"".join(bodies))
         notes = map(Note, fields[0::3], fields[1::3], timestamps, fields[2::3])
         vectors = map(np.frombuffer, blobs, repeat(self._dtype))
         return list(map(MemoryRecord, notes, vectors, embedding_ids, repeat(NAMESPACE)))
