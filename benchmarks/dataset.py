@@ -60,8 +60,15 @@ class Dataset:
 
     def batches(self, rows: int = CHUNK_ROWS) -> Iterator[list[MemoryRecord]]:
         """All `count` records in batches of `rows`, the last one shorter."""
-        for start in range(0, self.count, rows):
-            yield self.records(start, min(start + rows, self.count))
+        made: list[MemoryRecord] = []
+        for start in range(0, self.count, CHUNK_ROWS):
+            made += self.records(start, min(start + CHUNK_ROWS, self.count))
+            whole = len(made) - len(made) % rows
+            for at in range(0, whole, rows):
+                yield made[at : at + rows]
+            del made[:whole]
+        if made:
+            yield made
 
     def fingerprint(self) -> str:
         """What `fingerprint` has to give for a scan of all records."""
