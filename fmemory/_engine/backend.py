@@ -132,6 +132,7 @@ class JournalBackend(JournalReads, LogBackend):
             journal, self._engine.projection, self._engine.lock, self._engine.cursors
         )
         self._bound = _NOBODY
+        self._audit_of = (_NOBODY, "", _NOBODY)
         self._owner = self
 
     @property
@@ -450,8 +451,16 @@ class JournalBackend(JournalReads, LogBackend):
         around = current_audit()
         audit = around if self._bound is _NOBODY else self._bound.over(around)
         if audit.actor is None:
-            audit = _with_actor(audit, default_actor())
+            actor = default_actor()
+            # Mostly the same audit, known by identity: hashing one costs more than making one.
+            of, by, known = self._audit_of
+            audit = known if of is audit and by == actor else self._with_actor(audit, actor)
         return write_options(audit, event_id, expected_revision)
+
+    def _with_actor(self, audit: Audit, actor: str) -> Audit:
+        known = Audit(actor=actor).over(audit)
+        self._audit_of = (audit, actor, known)
+        return known
 
     def _put(self, request: PutRequest) -> Operation[PutResult]:
         records = check_put(check_request(request, self.put_request))
@@ -562,11 +571,6 @@ class JournalBackend(JournalReads, LogBackend):
         if not operations:
             return
         batch.receipt = self._engine.write_all(operations)
-
-
-@functools.lru_cache(maxsize=16)
-def _with_actor(audit: Audit, actor: str) -> Audit:
-    return Audit(actor=actor).over(audit)
 
 
 def _moment(state: State, moment: int | datetime) -> int:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from fmemory._engine.async_writer import AsyncWriter, current_deferral
 from fmemory._engine.cursors import CursorCodec
@@ -25,8 +24,7 @@ from fmemory.log_models import Receipt
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(NamedTuple):
     """What one operation did inside its plan."""
 
     finish: Callable[[Receipt], object]

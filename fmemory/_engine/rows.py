@@ -7,8 +7,8 @@ one msgpack array and one call of the decoder.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, repeat
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,8 +30,7 @@ KEY_BYTES_MAX = 16 * 1024 * 1024
 """Most bytes of record ids in one event: they stand in the frame's meta."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamespacePut:
+class NamespacePut(NamedTuple):
     """The events that put some records of one namespace, in write order."""
 
     namespace: tuple[str, ...]

@@ -7,7 +7,7 @@ is done before, outside of every lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,8 +32,7 @@ from fmemory_segments.event import EVENT_BYTES_MAX
 _NOTHING = Blob(b"")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(NamedTuple):
     """What every write carries besides its content."""
 
     audit: Audit

@@ -74,7 +74,11 @@ class SegmentJournal:
         self, after: int, upto: int, stream: Stream | None = None
     ) -> Iterator[Envelope | RowRun]:
         """What an index is built from."""
-        return _translated(self._log.fold(after, upto, stream))
+        try:
+            events = self._log.fold(after, upto, stream)
+        except LogError as error:
+            raise_translated(error)
+        return _translated(events)
 
     def envelopes(
         self,

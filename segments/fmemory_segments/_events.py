@@ -45,16 +45,27 @@ SPAN_BYTES_MAX: Final = 1 << 20
 def fold(core: Core, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope | RowRun]:
     """Events `after < seq <= upto` without payloads, in an order that is right in each stream."""
     if after >= upto:
-        return
+        return iter(())
     with core.tail_lock:
         recent = core.recent.since(after, upto)
-    if recent is not None:
-        yield from _fold_metas(recent, after, upto, stream)
-    else:
-        for segment in core.segments:
-            if segment.base_seq > upto or segment.next_seq - 1 <= after:
-                continue
-            yield from _fold_segment(core, segment, after, upto, stream)
+        if recent is not None and stream is None:
+            core.recent.folded(upto)
+    if recent is None:
+        return _fold_segments(core, after, upto, stream)
+    if len(recent) == 1 and len(recent[0].events) == 1:
+        event = recent[0].events[0]
+        if event.has_rows and (stream is None or stream == event.stream):
+            return iter((_run_of_one(upto, event),))  # as after every commit of one put
+    return _fold_metas(recent, after, upto, stream)
+
+
+def _fold_segments(
+    core: Core, after: int, upto: int, stream: Stream | None
+) -> Iterator[Envelope | RowRun]:
+    for segment in core.segments:
+        if segment.base_seq > upto or segment.next_seq - 1 <= after:
+            continue
+        yield from _fold_segment(core, segment, after, upto, stream)
     if stream is None:
         with core.tail_lock:
             core.recent.folded(upto)
@@ -120,9 +131,6 @@ class _Run:
         )
 
     def _locs(self) -> UInt64Array:
-        if len(self.seqs) == 1:  # as after every commit of one put
-            first = self.first_seq << LOC_ROW_BITS
-            return np.arange(first, first + len(self.ids), dtype=np.uint64)
         seqs = np.array(self.seqs, np.uint64) << np.uint64(LOC_ROW_BITS)
         if len(self.ids) == len(seqs):
             return seqs
@@ -131,6 +139,22 @@ class _Run:
         within = np.arange(len(self.ids)) - np.repeat(starts, counts)
         locs: UInt64Array = np.repeat(seqs, counts) + within.astype(np.uint64)
         return locs
+
+
+def _run_of_one(seq: int, event: EventMeta) -> RowRun:
+    """One put, without the gathering."""
+    assert isinstance(event.place, RowsPlace)
+    ids, first = list(event.keys), seq << LOC_ROW_BITS
+    return RowRun(
+        event.stream,
+        event.revision,
+        1,
+        seq,
+        seq,
+        ids,
+        np.frombuffer(event.place.timestamps, "<f8"),
+        np.arange(first, first + len(ids), dtype=np.uint64),
+    )
 
 
 def _fold_metas(

@@ -7,7 +7,7 @@ the bytes. This module does no I/O and needs no lock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from crc32c import crc32c
@@ -41,8 +41,7 @@ FRAME_EVENTS_MAX = 65_535
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedFrame:
+class PreparedFrame(NamedTuple):
     """A frame without what the lock's holder knows.
 
     Attributes:
@@ -60,8 +59,7 @@ class PreparedFrame:
     recorded_after_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedBatch:
+class PreparedBatch(NamedTuple):
     """Events accepted together, ready to be given seqs.
 
     Attributes:

@@ -236,7 +236,7 @@ class Log:
         Cost: array steps for sealed segments; nothing is read for what was appended just now.
         """
         self._core.check()
-        yield from fold(self._core, after, min(upto, self._core.head_seq), stream)
+        return fold(self._core, after, min(upto, self._core.head_seq), stream)
 
     def envelopes(
         self,
