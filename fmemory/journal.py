@@ -233,8 +233,9 @@ class Journal(Reader, Protocol):
         """Append what `plan` returns as one batch: all of it or nothing, also after a crash.
 
         Args:
-            plan: Called under exclusion after catching up; may be called again. None or no drafts:
-                nothing is written. What it raises is passed on, and nothing is written.
+            plan: Called under exclusion after catching up, perhaps by another thread that commits
+                at the same time; may be called again. None or no drafts: nothing is written. What
+                it raises is passed on, and nothing is written.
             durability: When the call returns; None = as the journal was opened.
             timeout_s: Longest wait for other writers; None = as opened.
 

@@ -71,7 +71,7 @@ class FileLock:
         if not self._mutex.acquire(blocking=False):
             deadline = time.monotonic() + timeout_s
             if not self._mutex.acquire(timeout=timeout_s):
-                raise self._busy(timeout_s)
+                raise self.busy(timeout_s)
             timeout_s = deadline - time.monotonic()
         if self._fd < 0:
             self._mutex.release()
@@ -107,7 +107,7 @@ class FileLock:
             wait: False in a forked child, where the threads that held it are gone.
         """
         if wait and not self._mutex.acquire(timeout=self._timeout_s):
-            raise self._busy(self._timeout_s)
+            raise self.busy(self._timeout_s)
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._fs.close(fd)
@@ -136,13 +136,14 @@ class FileLock:
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self._busy(timeout_s)
+                raise self.busy(timeout_s)
             time.sleep(min(pause, left))
             if self._fs.try_lock(self._fd, shared=shared):
                 return
             pause = min(pause * PAUSE_GROWTH, PAUSE_S_MAX)
 
-    def _busy(self, timeout_s: float) -> StoreBusy:
+    def busy(self, timeout_s: float) -> StoreBusy:
+        """The error of one who waited that long in vain."""
         return StoreBusy(
             f"lock: expected to have it within {timeout_s:g} s, but another handle or process "
             f"holds it ({self._path}); nothing was written; try again, or find who holds it",

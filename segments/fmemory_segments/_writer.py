@@ -7,7 +7,6 @@ before the caller does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from fmemory_segments._append import finish_batch, write_batch
@@ -18,12 +17,11 @@ from fmemory_segments._lock import FileLock
 from fmemory_segments._roll import roll, settle
 from fmemory_segments._sync import GroupSync, IntervalSync, SyncTarget
 from fmemory_segments._tail import Tail
-from fmemory_segments.errors import InvalidDraft, LogError, LogReason
+from fmemory_segments._turns import Appended, Prepare, Request, Turns
+from fmemory_segments.errors import InvalidDraft, LogError, LogReason, StoreBusy
 from fmemory_segments.event import Commit
 
 DURABILITIES: Final[tuple[Durability, ...]] = ("fsync", "interval", "os")
-
-Prepare = Callable[[int, int], PreparedBatch | None]
 
 
 class Writer:
@@ -47,6 +45,8 @@ class Writer:
             failed=core.sync_failed,
             durable_seq=durable_seq,
         )
+        self._turns = Turns(begin=self._begin, append=self._append, end=self._end, busy=self._busy)
+        self._tip_seq = 0
 
     @property
     def durable_seq(self) -> int:
@@ -90,18 +90,9 @@ class Writer:
                 f"durability: expected one of {DURABILITIES}, got {wanted!r}; nothing was written",
                 reason=LogReason.INVALID_DRAFT,
             )
-        lock = self._lock
-        assert lock is not None
-        try:
-            lock.acquire(options.lock_timeout_s if timeout_s is None else timeout_s)
-        except LogError:
-            core.check()  # Closed meanwhile: that is what to say.
-            raise
-        try:
-            core.check()
-            appended = self._append(prepare, time_ns)
-        finally:
-            lock.release()
+        appended = self._turns.take(
+            Request(prepare, time_ns), options.lock_timeout_s if timeout_s is None else timeout_s
+        )
         if appended is None:
             return None
         first_seq, last_seq, recorded_at_ns = appended
@@ -110,18 +101,44 @@ class Writer:
             interval.touch()
         return Commit(first_seq, last_seq, recorded_at_ns, durable)
 
-    def _append(self, prepare: Prepare, time_ns: int | None) -> tuple[int, int, int] | None:
-        """Catch up, ask the plan, write: first and last seq and the time. Under the lock."""
+    def _begin(self, timeout_s: float) -> None:
+        """Take the lock and catch up."""
+        core, lock = self._core, self._lock
+        assert lock is not None
+        try:
+            lock.acquire(timeout_s)
+        except LogError:
+            core.check()  # Closed meanwhile: that is what to say.
+            raise
+        try:
+            core.check()
+            tip = self._tail.catch_up()
+            if tip.suspect_from:
+                tip = settle(core, self._tail, tip)
+                self._group.covered(tip.synced_seq)
+        except BaseException:
+            lock.release()
+            raise
+        self._tip_seq = tip.synced_seq
+
+    def _busy(self, timeout_s: float) -> StoreBusy:
+        assert self._lock is not None
+        return self._lock.busy(timeout_s)
+
+    def _end(self) -> None:
+        """Give the lock back."""
+        assert self._lock is not None
+        self._lock.release()
+
+    def _append(self, prepare: Prepare, time_ns: int | None) -> Appended | None:
+        """Ask the plan, write: first and last seq and the time. Under the lock, caught up."""
         core = self._core
-        tip = self._tail.catch_up()
-        if tip.suspect_from:
-            tip = settle(core, self._tail, tip)
-            self._group.covered(tip.synced_seq)
+        core.check()
         now_ns = max(core.options.clock(), core.time_ns)
         prepared = prepare(core.head_seq, now_ns)
         if prepared is None:
             return None
-        synced_to = max(tip.synced_seq, self._group.durable_seq)
+        synced_to = max(self._tip_seq, self._group.durable_seq)
         segment = self._segment_for(prepared, synced_to)
         recorded_at_ns = now_ns if time_ns is None else time_ns
         finished = finish_batch(

@@ -171,8 +171,9 @@ class Log:
         """Append what `plan` returns as one batch: all of it or nothing, also after a crash.
 
         Args:
-            plan: Called under the lock, after catching up; must not write. What it raises is passed
-                on and nothing is written.
+            plan: Called under the lock, after catching up, perhaps by another thread that commits
+                at the same time; must not write. What it raises is passed on, and nothing is
+                written.
             durability: When this returns; None = as the log was opened.
             timeout_s: Longest wait for the lock; None = as the log was opened.
 
