@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 import fmemory
-from fmemory import CountRequest, ScanRequest
+from fmemory import CountRequest, GetRequest, ScanRequest
 
 NAMESPACE = ("bench",)
 
@@ -21,19 +21,22 @@ class Opened(msgspec.Struct, frozen=True):
     """What one open took.
 
     Attributes:
-        open_s: From the call of `fmemory.open` until the records of the namespace are counted.
+        open_s: From the call of `fmemory.open` until the records of the namespace are counted and
+            the first page is read.
+        first_get_s: The first read by id after that, which makes the table of ids.
         resident_bytes: Growth of the resident set over that of a process with an empty store open.
     """
 
     open_s: float
+    first_get_s: float
     resident_bytes: int
 
 
 def open_once(path: Path, count: int) -> Opened:
-    """Open the store at `path`, which holds `count` records, with the index that a scan needs.
+    """Open the store at `path`, which holds `count` records, with the index of scans and of ids.
 
     Raises:
-        RuntimeError: The store holds another number of records.
+        RuntimeError: The store holds other records.
     """
     with tempfile.TemporaryDirectory() as folder, fmemory.open(Path(folder) / "empty") as memory:
         memory.scan(ScanRequest(namespace=NAMESPACE))
@@ -41,12 +44,19 @@ def open_once(path: Path, count: int) -> Opened:
     started = time.perf_counter()
     memory = fmemory.open(path)
     found = memory.count(CountRequest(namespace=NAMESPACE)).count
+    page = memory.scan(ScanRequest(namespace=NAMESPACE, limit=1))
     open_s = time.perf_counter() - started
+    (record,) = page.records
+    started = time.perf_counter()
+    again = memory.get(GetRequest((record.id,), namespace=NAMESPACE))
+    first_get_s = time.perf_counter() - started
     after = _resident_bytes()
     memory.close()
     if found != count:
         raise RuntimeError(f"records in {path}: expected {count}, got {found}")
-    return Opened(open_s, after - before)
+    if [one.id for one in again.records] != [record.id]:
+        raise RuntimeError(f"get {record.id}: got {again}")
+    return Opened(open_s, first_get_s, after - before)
 
 
 def _resident_bytes() -> int:

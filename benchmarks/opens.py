@@ -42,6 +42,7 @@ def _open(bench: Bench, batch_rows: int) -> Outcome:
         "open",
         {
             "records": bench.data.count,
+            "first get by id, s": statistics.median(one.first_get_s for one in opened),
             "resident bytes a record": statistics.median(one.resident_bytes for one in opened)
             / bench.data.count,
             "fill, µs a record": fill_s / bench.data.count * 1e6,

@@ -2,8 +2,9 @@
 
 Rows are numbered in write order. Per row there are numpy columns (timestamp, loc, alive) and the
 id; a dict finds the row of a live id. The order by (timestamp, write order) is one sorted immutable
-numpy run plus a sorted list for what came since; writes only mark rows as not yet ordered, the
-first ordered read afterwards settles them. No note and no vector is held here.
+numpy run plus a sorted list for what came since. Both are made when they are first asked for: a put
+only appends to the columns, so opening a log to scan it looks up no id, and replaying one to look
+up ids sorts nothing. No note and no vector is held here.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ class Column(Generic[Scalar]):
         """Append `count` values: an array of them, or one value for all."""
         size = self.size
         if size + count > len(self._array):
-            # A bulk load gets what it needs; growth by single rows is amortised by a quarter.
             grown = np.empty(max(size + count, size + (size >> 2) + 16), self._array.dtype)
             grown[:size] = self._array[:size]
             self._array = grown
@@ -88,19 +88,23 @@ class RecordIndex:
     __slots__ = (
         "_alive",
         "_fresh",
+        "_live",
         "_locs",
+        "_looked_up",
         "_ordered_rows",
         "_page_end",
+        "_row_of",
         "_run",
         "_run_holes",
         "_timestamps",
         "ids",
-        "row_of",
     )
 
     def __init__(self) -> None:
-        self.row_of: dict[str, int] = {}
         self.ids: list[str] = []
+        self._row_of: dict[str, int] = {}
+        self._looked_up = 0
+        self._live = 0
         self._timestamps: Column[np.float64] = Column(np.float64)
         self._locs: Column[np.uint64] = Column(np.uint64)
         self._alive: Column[np.bool_] = Column(np.bool_)
@@ -112,28 +116,39 @@ class RecordIndex:
         self._page_end = (-1, -1, 0)
 
     def __len__(self) -> int:
-        return len(self.row_of)
+        return self._live
+
+    @property
+    def row_of(self) -> dict[str, int]:
+        """Row of each live id. Cost: O(rows put since it was last asked for)."""
+        known, count = self._looked_up, len(self.ids)
+        if known + 1 == count:
+            self._row_of[self.ids[known]] = known
+        elif known < count:
+            ids = self.ids[known:] if known else self.ids
+            self._row_of.update(zip(ids, range(known, count), strict=True))
+        self._looked_up = count
+        return self._row_of
 
     # Writing
 
     def put(self, ids: Sequence[str], timestamps: Float64Array, locs: UInt64Array) -> None:
-        """Add live rows, whose locs are larger than any before. Cost: O(rows), no ordering."""
-        first, count = len(self.ids), len(ids)
+        """Add live rows, whose locs are larger than any before. Cost: O(rows)."""
+        count = len(ids)
         self.ids.extend(ids)
-        if count == 1:
-            self.row_of[ids[0]] = first
-        else:
-            self.row_of.update(zip(ids, range(first, first + count), strict=True))
+        self._live += count
         self._timestamps.extend(timestamps, count)
         self._locs.extend(locs, count)
         self._alive.extend(np.True_, count)
 
     def delete(self, ids: Iterable[str]) -> None:
         """Make holes of these rows; unknown ids are passed over."""
+        row_of = self.row_of
         for record_id in ids:
-            row = self.row_of.pop(record_id, None)
+            row = row_of.pop(record_id, None)
             if row is None:
                 continue
+            self._live -= 1
             self._alive.view[row] = False
             if row < self._ordered_rows:
                 key = (float(self._timestamps.view[row]), row)
@@ -159,7 +174,7 @@ class RecordIndex:
     def count(self, start: float | None, end: float | None) -> int:
         """Live records with start <= timestamp < end. Cost: O(log n), O(range) with holes in it."""
         if start is None and end is None:
-            return len(self.row_of)
+            return self._live
         self._settle()
         low, high = self._run_range(start, end)
         total = high - low
