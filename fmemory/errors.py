@@ -86,6 +86,7 @@ class Reason(StrEnum):
     WRONG_DIMENSION = "wrong_dimension"
     MISMATCH = "mismatch"
     UNSUPPORTED = "unsupported"
+    MISSING_PACKAGE = "missing_package"
     # DuplicateRecord
     RECORD_EXISTS = "record_exists"
     RECORD_REPEATED = "record_repeated"
@@ -187,6 +188,7 @@ class ContractError(MemoryBackendError, ValueError):
         Reason.WRONG_DIMENSION,
         Reason.MISMATCH,
         Reason.UNSUPPORTED,
+        Reason.MISSING_PACKAGE,
     )
 
     def __init__(
