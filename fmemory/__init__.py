@@ -18,9 +18,15 @@ from fmemory._engine.backend import JournalBackend, JournalView
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._receipt import Receipt
 from fmemory.backend import LogBackend, LogView, MemoryBackend, MemoryView
-from fmemory.config import MemoryBackendConfig, aopen, create_memory_backend
+from fmemory.config import (
+    MemoryBackendConfig,
+    aopen,
+    create_default_memory_backend,
+    create_memory_backend,
+)
 from fmemory.config import open as open  # noqa: A004  not in __all__: `import *` must not hide the builtin
 from fmemory.conversation import MemoryConversationStore
+from fmemory.copying import CopyResult, copy_log
 from fmemory.errors import (
     ClosedStore,
     Conflict,
@@ -111,6 +117,7 @@ __all__ = [
     "ClosedStore",
     "Conflict",
     "ContractError",
+    "CopyResult",
     "CountRequest",
     "CountResult",
     "DeleteRequest",
@@ -194,6 +201,8 @@ __all__ = [
     "__version__",
     "aopen",
     "audit",
+    "copy_log",
+    "create_default_memory_backend",
     "create_memory_backend",
     "messages",
 ]

@@ -11,7 +11,7 @@ import fmemory
 NAMES = {
     "fmemory": """
         Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore Conflict
-        ContractError CountRequest CountResult DeleteRequest DeleteResult DuplicateRecord
+        ContractError CopyResult CountRequest CountResult DeleteRequest DeleteResult DuplicateRecord
         ErasedRecord Event FeatureRecord Finding ForkedStore GetRequest GetResult Head Health
         HistoryCompacted InMemoryBackend InMemoryMemoryBackend InitCommand InitPlan InitShell
         InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
@@ -22,8 +22,8 @@ NAMES = {
         RecoveryReport Role Run RunCheckpoint RunStatus ScanRequest ScanResult ScoredRecord
         SegmentMemoryBackend Session SessionInfo SessionManifest SessionPage SessionView Stats
         StorageError StoreBusy StoreFull StreamPage StreamStats StreamSummary TimeRange ToolCall
-        TypeStats UnsupportedPlatform VectorBlock __version__ aopen audit create_memory_backend
-        messages
+        TypeStats UnsupportedPlatform VectorBlock __version__ aopen audit copy_log
+        create_default_memory_backend create_memory_backend messages
     """,
     "fmemory_segments": """
         Blob Commit DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased FRAME_BYTES_MAX
