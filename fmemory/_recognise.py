@@ -16,10 +16,11 @@ from urllib.parse import quote
 __all__ = ["Found", "what_lies_at"]
 
 SQLITE_MAGIC: Final = b"SQLite format 3\x00"
-OUR_TABLES: Final = "fmemory_"
-"""How the names of our tables in a SQLite file begin."""
-FIDDLESTICKS_TABLES: Final = frozenset({"session_metadata", "init_plan_steps", "run_checkpoints"})
+OUR_TABLES: Final = frozenset({"fmemory_log", "fmemory_events"})
+FIDDLESTICKS_TABLES: Final = frozenset({"sessions", "transcript_messages", "features"})
 JSONL_SUFFIX: Final = ".jsonl"
+JSONL_FORMAT: Final = b"fmemory-jsonl"
+JSONL_HEADER_BYTES: Final = 4096
 
 _HEX_JSON = re.compile(r"(?:[0-9a-f]{2})+\.json")
 
@@ -46,10 +47,10 @@ def what_lies_at(path: Path) -> Found:
         return _what_a_folder_holds(path)
     if not path.exists():
         return Found.NOTHING
-    if not _is_sqlite(path):
+    if _beginning(path, len(SQLITE_MAGIC)) != SQLITE_MAGIC:
         return Found.OTHER_FILE
     tables = _tables_of(path)
-    if any(name.startswith(OUR_TABLES) for name in tables):
+    if tables >= OUR_TABLES:
         return Found.SQLITE_LOG
     return Found.FIDDLESTICKS_FILE if tables >= FIDDLESTICKS_TABLES else Found.OTHER_SQLITE
 
@@ -58,7 +59,8 @@ def _what_a_folder_holds(path: Path) -> Found:
     try:
         with os.scandir(path) as entries:
             names = {entry.name for entry in entries}
-        if any(name.endswith(JSONL_SUFFIX) for name in names):
+        lines = [name for name in names if name.endswith(JSONL_SUFFIX)]
+        if lines and JSONL_FORMAT in _beginning(path / min(lines), JSONL_HEADER_BYTES):
             return Found.JSONL_LOG
         if names == {"sessions"} and any(
             _HEX_JSON.fullmatch(one.name) for one in (path / "sessions").iterdir()
@@ -70,14 +72,15 @@ def _what_a_folder_holds(path: Path) -> Found:
     return Found.FOLDER
 
 
-def _is_sqlite(path: Path) -> bool:
+def _beginning(path: Path, size: int) -> bytes:
+    """The first bytes of a file; none where it cannot be read."""
     try:
         if not path.is_file():
-            return False
+            return b""
         with path.open("rb") as file:
-            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+            return file.read(size)
     except OSError:
-        return False
+        return b""
 
 
 def _tables_of(path: Path) -> set[str]:
