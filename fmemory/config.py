@@ -1,8 +1,8 @@
 """Which memory to open: by a path or URL, or by a config that a program keeps.
 
 `open` is the front door. `MemoryBackendConfig` is the same choice as data, for programs that read
-it from settings of their own. A backend's module is imported when it is opened, so that a driver
-which is not installed is missed by nobody else.
+it from settings of their own. A backend that needs an extra is imported when it is opened, so that
+a driver which is not installed is missed by nobody else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fmemory._engine.backend import JournalBackend
 from fmemory._target import config_of
 from fmemory.errors import ContractError, Reason, StorageError, brief
 from fmemory.journal import Durability
-from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend
+from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend, SqliteMemoryBackend
 
 __all__ = [
     "FilesystemConfig",
@@ -196,8 +196,6 @@ async def aopen(
 
 
 def _sqlite(config: SqliteConfig, options: _Options) -> JournalBackend:
-    from fmemory.journals._sqlite import SqliteMemoryBackend
-
     folder = Path(config.path).parent
     if options["create"] and not folder.exists():
         try:

@@ -66,7 +66,7 @@ def fake_module(monkeypatch: pytest.MonkeyPatch, name: str, **names: object) -> 
 # Data
 
 
-@pytest.mark.parametrize(("one", "plain"), zip(CONFIGS, PLAIN, strict=True))
+@pytest.mark.parametrize(("one", "plain"), list(zip(CONFIGS, PLAIN, strict=True)))
 def test_plain_data_has_the_kind_and_the_fields(
     one: MemoryBackendConfig, plain: dict[str, object]
 ) -> None:
