@@ -233,8 +233,8 @@ class SqliteTable:
             database = self._writer
             assert database is not None
             with translated(self._file):
-                left = timeout_s - (time.monotonic() - started)
-                transaction = self._begin(database, wanted, max(0.0, left))
+                waited_s = time.monotonic() - started
+                transaction = self._begin(database, wanted, timeout_s, waited_s)
             try:
                 yield transaction
                 self._commit(database)
@@ -320,14 +320,23 @@ class SqliteTable:
         return connect(self._file, read_only=self.read_only, busy_timeout_s=self._lock_timeout_s)
 
     def _begin(
-        self, database: sqlite3.Connection, durability: Durability, timeout_s: float
+        self,
+        database: sqlite3.Connection,
+        durability: Durability,
+        timeout_s: float,
+        waited_s: float,
     ) -> SqliteTransaction:
         synchronous = _SYNCHRONOUS[durability]
         if synchronous != self._synchronous:
             database.execute(f"PRAGMA synchronous = {synchronous}").close()
             self._synchronous = synchronous
         database.execute("PRAGMA busy_timeout = 0").close()
-        polled(lambda: database.execute("BEGIN IMMEDIATE").close(), self._file, timeout_s)
+        polled(
+            lambda: database.execute("BEGIN IMMEDIATE").close(),
+            self._file,
+            timeout_s,
+            waited_s=waited_s,
+        )
         newest = database.execute(
             "SELECT seq, recorded_at_ns FROM fmemory_events ORDER BY seq DESC LIMIT 1"
         ).fetchone()

@@ -190,13 +190,16 @@ def store_id(database: sqlite3.Connection, path: Path) -> bytes:
     return bytes(row[0])
 
 
-def polled(action: Callable[[], T], path: Path, timeout_s: float) -> T:
+def polled(action: Callable[[], T], path: Path, timeout_s: float, *, waited_s: float = 0.0) -> T:
     """Do something that needs a lock of the database, trying again until time runs out.
+
+    Args:
+        waited_s: How much of the time was spent before.
 
     Raises:
         StoreBusy: Others held it all the time.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s - waited_s
     pause = FIRST_PAUSE_S
     while True:
         try:

@@ -113,7 +113,7 @@ class StoredMeta:
     __slots__ = ("_offsets", "event", "recorded_at_ns", "seq")
 
     def __init__(self, seq: int, recorded_at_ns: int, meta: bytes, check: int) -> None:
-        if meta_check(seq, recorded_at_ns, meta) != check:
+        if not isinstance(meta, bytes) or meta_check(seq, recorded_at_ns, meta) != check:
             raise BytesDamage("meta: wrong checksum")
         try:
             event = _DECODE(meta)
@@ -232,7 +232,7 @@ class StoredMeta:
         Raises:
             BytesDamage: It is not what was stored.
         """
-        if len(data) != self.data_bytes:
+        if not isinstance(data, bytes) or len(data) != self.data_bytes:
             raise BytesDamage(f"data: expected {self.data_bytes} bytes, got {len(data)}")
         try:
             return decode_payload(self.event, data)

@@ -1,4 +1,4 @@
-"""What the tests of copying share: a history of all kinds, and a journal that can be told to fail."""
+"""What the tests of copying share: a history of all kinds, a journal that can be told to fail."""
 
 from __future__ import annotations
 
