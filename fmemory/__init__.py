@@ -23,6 +23,7 @@ from fmemory.config import open as open  # noqa: A004  not in __all__: `import *
 from fmemory.conversation import MemoryConversationStore
 from fmemory.errors import (
     ClosedStore,
+    CommitUnknown,
     Conflict,
     ContractError,
     DuplicateRecord,
@@ -109,6 +110,7 @@ __all__ = [
     "ClearRequest",
     "ClearResult",
     "ClosedStore",
+    "CommitUnknown",
     "Conflict",
     "ContractError",
     "CountRequest",
