@@ -44,7 +44,7 @@ from fmemory.errors import (
     UnsupportedPlatform,
 )
 from fmemory.journal import Capabilities, Journal
-from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend
+from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend, SqliteMemoryBackend
 from fmemory.log_models import (
     ErasedRecord,
     Event,
@@ -181,6 +181,7 @@ __all__ = [
     "SessionManifest",
     "SessionPage",
     "SessionView",
+    "SqliteMemoryBackend",
     "Stats",
     "StorageError",
     "StoreBusy",
