@@ -29,6 +29,7 @@ from fmemory.conversation import MemoryConversationStore
 from fmemory.copying import CopyResult, copy_log
 from fmemory.errors import (
     ClosedStore,
+    CommitUnknown,
     Conflict,
     ContractError,
     DuplicateRecord,
@@ -115,6 +116,7 @@ __all__ = [
     "ClearRequest",
     "ClearResult",
     "ClosedStore",
+    "CommitUnknown",
     "Conflict",
     "ContractError",
     "CopyResult",

@@ -7,9 +7,18 @@ shows. `repr`, `to_dict`, `to_json` and every error leave it out.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self, cast
 
-from fmemory._json_values import JsonObject, check_text, is_encodable, type_name
+import msgspec
+
+from fmemory._json_values import (
+    JsonObject,
+    check_text,
+    copy_json_object,
+    is_encodable,
+    type_name,
+)
 from fmemory._model import Model, Rule, check_int, schema_of
 from fmemory.errors import ContractError, Reason, brief
 
@@ -36,10 +45,27 @@ def _check_place(value: object) -> object:
 
 
 def _check_name(value: object) -> object:
-    text = check_text(value)
+    text = check_text(value, empty=True)
     if "\0" in text:
         raise ContractError(f"expected a name, got {brief(text)}, which has a NUL character")
     return text
+
+
+def _check_needed(value: object) -> object:
+    check_text(value)
+    return _check_name(value)
+
+
+def _check_parameters(value: object) -> object:
+    found = copy_json_object(value)
+    for name, text in found.items():
+        if not isinstance(text, str):
+            raise ContractError(
+                f"expected str, got {type_name(text)}",
+                where=f'["{name}"]',
+                reason=Reason.WRONG_TYPE,
+            )
+    return found
 
 
 def _check_port(value: object) -> object:
@@ -66,8 +92,12 @@ def _check_password(value: object) -> object:
 
 
 Place = Annotated[str, Rule(_check_place, {"minLength": 1})]
-Name = Annotated[str, Rule(_check_name, {"minLength": 1})]
+Name = Annotated[str, Rule(_check_needed, {"minLength": 1})]
+NameOrNone = Annotated[str, Rule(_check_name)]
 Port = Annotated[int, Rule(_check_port, {"minimum": 1, "maximum": PORT_MAX})]
+Parameters = Annotated[
+    JsonObject, Rule(_check_parameters, {"additionalProperties": {"type": "string"}})
+]
 Password = Annotated[str, Rule(_check_password, {"writeOnly": True})]
 
 
@@ -106,21 +136,24 @@ class MemoryBackendConfig(Model, frozen=True):
         username: str = "",
         password: str = "",
         log: str = DEFAULT_LOG,
+        parameters: Mapping[str, str] | None = None,
     ) -> PostgresConfig:
         """Rows in a PostgreSQL database, which holds any number of logs by name.
 
         Args:
-            host: Name or address of the server, or the folder of its socket.
+            host: Name or address of the server, or the folder of its socket. Empty: what the
+                driver finds.
             port: 1 to 65535.
             database: Its name; it must exist.
-            username: Who connects.
+            username: Who connects. Empty: what the driver finds.
             password: Never shown. Empty: what the driver finds (PGPASSWORD, ~/.pgpass), or none.
             log: Which log of the database.
+            parameters: Further connection parameters, such as `{"sslmode": "require"}`.
 
         Raises:
-            ContractError: A value of another type, or an empty host, database, username or log.
+            ContractError: A value of another type, or an empty database or log.
         """
-        return PostgresConfig(host, port, database, username, password, log)
+        return PostgresConfig(host, port, database, username, password, log, dict(parameters or {}))
 
     @staticmethod
     def Filesystem(root: str | os.PathLike[str]) -> FilesystemConfig:  # noqa: N802
@@ -211,9 +244,8 @@ class MemoryBackendConfig(Model, frozen=True):
         return f"{type(self).__name__}({shown})"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [
-            (name, getattr(self, name)) for name in self.__struct_fields__ if name != self.SECRET
-        ]
+        shown = [name for name in self.__struct_fields__ if name != self.SECRET]
+        return [(name, getattr(self, name)) for name in shown if getattr(self, name) != {}]
 
 
 class SegmentsConfig(MemoryBackendConfig, frozen=True):
@@ -242,12 +274,16 @@ class PostgresConfig(MemoryBackendConfig, frozen=True):
     KIND = "postgres"
     SECRET = "password"
 
-    host: Name
+    host: NameOrNone
     port: Port = POSTGRES_PORT
     database: Name = ""
-    username: Name = ""
+    username: NameOrNone = ""
     password: Password = ""
     log: Name = DEFAULT_LOG
+    parameters: Parameters = msgspec.field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.host, self.port, self.database, self.username, self.password, self.log))
 
 
 class FilesystemConfig(MemoryBackendConfig, frozen=True):

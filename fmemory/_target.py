@@ -6,8 +6,8 @@
     jsonl:FOLDER                                  a folder of JSON Lines
     postgresql://USER:PASSWORD@HOST:PORT/DATABASE?log=NAME   a log in PostgreSQL
 
-Parts of the `//` forms are percent-decoded. An error never repeats a URL that may hold a password:
-it names the part that is wrong, and shows the rest as `masked` does.
+Parts of the `//` forms are percent-decoded; `PostgresTarget` owns the last of them. An error never
+repeats a URL that may hold a password.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import os
 import re
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from fmemory._configs import (
-    DEFAULT_LOG,
-    POSTGRES_PORT,
     FilesystemConfig,
     InMemoryConfig,
     MemoryBackendConfig,
@@ -31,15 +29,15 @@ from fmemory._configs import (
 from fmemory._json_values import is_encodable, type_name
 from fmemory._recognise import Found, what_lies_at
 from fmemory.errors import ContractError, Reason, brief
+from fmemory.journals._postgres_target import PostgresTarget
 
-__all__ = ["FORMS", "MEMORY_TARGET", "config_of", "masked", "shown", "sqlite_url"]
+__all__ = ["FORMS", "MEMORY_TARGET", "config_of", "masked", "place_of", "shown", "sqlite_url"]
 
 MEMORY_TARGET: Final = ":memory:"
 FORMS: Final = (
     'a folder\'s path, ":memory:", sqlite:///FILE (absolute: sqlite:////FILE), jsonl:FOLDER or'
     " postgresql://USER:PASSWORD@HOST:PORT/DATABASE?log=NAME"
 )
-POSTGRES_FORM: Final = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?log=NAME"
 HIDDEN: Final = "***"
 
 # A single letter before the colon is a drive, not a scheme.
@@ -78,7 +76,7 @@ def config_of(target: str | os.PathLike[str]) -> MemoryBackendConfig:
         case "jsonl":
             return _jsonl(rest)
         case "postgresql" | "postgres":
-            return _postgres(rest)
+            return _postgres(text)
         case other if rest.startswith("//"):
             raise _refusal(
                 f"expected {FORMS}, got a URL that begins with {brief(other)}; nothing was created"
@@ -101,7 +99,7 @@ def shown(config: MemoryBackendConfig) -> str:
         case FilesystemConfig(root=root):
             return f"jsonl:{root}"
         case PostgresConfig():
-            return _postgres_url(config)
+            return place_of(config).path
         case _:
             return MEMORY_TARGET
 
@@ -160,9 +158,13 @@ def _sqlite(rest: str) -> SqliteConfig:
     form = "sqlite:///FILE, or sqlite:////FILE where the path is absolute"
     if not rest.startswith("///"):
         raise _refusal(f"expected {form}, got {brief('sqlite:' + rest)}")
-    path, question, query = rest[3:].partition("?")
+    path, question, _ = rest[3:].partition("?")
     if question:
-        _parameters(query, known=(), scheme="sqlite")
+        raise ContractError(
+            f"expected {form}, without parameters, got a ?; in a name it is written %3F",
+            where="target",
+            reason=Reason.UNKNOWN_FIELD,
+        )
     if "#" in path:
         raise _refusal(f"expected {form}, with # written as %23, got {brief('sqlite:' + rest)}")
     name = _decoded(path, "path")
@@ -180,89 +182,35 @@ def _jsonl(rest: str) -> FilesystemConfig:
     return FilesystemConfig(root=_expanded(rest))
 
 
-def _postgres(rest: str) -> PostgresConfig:
-    if not rest.startswith("//"):
-        raise _refusal(f"expected {POSTGRES_FORM}, got no // behind the scheme")
-    if "#" in rest:
-        raise _refusal(f"expected {POSTGRES_FORM}, got a #; inside a part it is written %23")
-    place, question, query = rest[2:].partition("?")
-    address, _, database = place.partition("/")
-    login, _, server = address.rpartition("@")
-    if "@" in database or "@" in query or "@" in login:
-        raise _refusal(
-            f"expected {POSTGRES_FORM}, got an @ where none may stand; in a name or password, @ is"
-            " written %40, / %2F, : %3A, ? %3F and % %25"
-        )
-    username, _, password = login.partition(":")
-    host, port = _server(server)
-    parts = {"user": username, "host": host, "database": database}
-    missing = [name for name, value in parts.items() if not value]
-    if missing:
-        raise _refusal(f"expected {POSTGRES_FORM}, got no {' and no '.join(missing)}")
-    if "/" in database:
-        raise _refusal(f"expected {POSTGRES_FORM}, got a / in the database (there it is %2F)")
-    values = _parameters(query, known=("log",), scheme="postgresql") if question else {}
+def _postgres(text: str) -> PostgresConfig:
+    names = [pair.partition("=")[0] for pair in text.partition("?")[2].split("&")]
+    if len(set(names)) < len(names):
+        raise _refusal("expected every parameter of the URL once, got one of them twice")
+    try:
+        place = PostgresTarget.from_url(text)
+    except ContractError as error:
+        raise ContractError(error.problem, where="target", reason=error.reason) from None
     return PostgresConfig(
-        host=_decoded(host, "host"),
-        port=port,
-        database=_decoded(database, "database"),
-        username=_decoded(username, "user"),
-        password=_decoded(password, "password"),
-        log=values.get("log", DEFAULT_LOG),
+        host=place.host or "",
+        port=place.port,
+        database=place.database,
+        username=place.username or "",
+        password=place.password or "",
+        log=place.log,
+        parameters=dict(place.parameters),
     )
 
 
-def _server(server: str) -> tuple[str, int]:
-    """Host and port; an IPv6 address stands in brackets."""
-    if server.startswith("["):
-        host, bracket, after = server[1:].partition("]")
-        if not bracket or (after and not after.startswith(":")):
-            raise _refusal(f"expected {POSTGRES_FORM}, got [ without the ] of an IPv6 address")
-        colon, port = after[:1], after[1:]
-    else:
-        host, colon, port = server.partition(":")
-    if not colon:
-        return host, POSTGRES_PORT
-    # What stands here may be half a password, so it is not repeated.
-    if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65_535:
-        raise _refusal(
-            f"expected {POSTGRES_FORM} with a PORT from 1 to 65535, got something else behind the"
-            " host; in a password, @ is written %40, / %2F and : %3A"
-        )
-    return host, int(port)
-
-
-def _parameters(query: str, *, known: tuple[str, ...], scheme: str) -> dict[str, str]:
-    """The parameters of a URL. Values are never repeated: people put passwords there."""
-    takes = f"only the parameter {', '.join(known)}" if known else "no parameters"
-    found: dict[str, str] = {}
-    for pair in query.split("&"):
-        name, equals, value = pair.partition("=")
-        if name not in known:
-            # What has no = may be the end of a password.
-            got = brief(name) if equals else "one without a value"
-            hint = " (a password stands behind the user: USER:PASSWORD@)" if "pass" in name else ""
-            raise ContractError(
-                f"a {scheme} URL takes {takes}, got {got}{hint}",
-                where="target",
-                reason=Reason.UNKNOWN_FIELD,
-            )
-        if name in found:
-            raise _refusal(f"expected the parameter {name} once, got it twice")
-        if not value:
-            raise ContractError(
-                f"expected {name}=VALUE, got no value", where="target", reason=Reason.EMPTY
-            )
-        found[name] = _decoded(value, name)
-    return found
-
-
-def _postgres_url(config: PostgresConfig) -> str:
-    host = f"[{config.host}]" if ":" in config.host else quote(config.host, safe="")
-    log = "" if config.log == DEFAULT_LOG else f"?log={quote(config.log, safe='')}"
-    return (
-        f"postgresql://{quote(config.username, safe='')}@{host}:{config.port}"
-        f"/{quote(config.database, safe='')}{log}"
+def place_of(config: PostgresConfig) -> PostgresTarget:
+    """What a config names, as the backend knows it."""
+    return PostgresTarget(
+        config.host or None,
+        config.port,
+        config.database,
+        config.username or None,
+        config.password or None,
+        config.log,
+        {name: str(value) for name, value in config.parameters.items()},
     )
 
 

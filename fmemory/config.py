@@ -1,8 +1,7 @@
 """Which memory to open: by a path or URL, or by a config that a program keeps.
 
 `open` is the front door. `MemoryBackendConfig` is the same choice as data, for programs that read
-it from settings of their own. A backend that needs an extra is imported when it is opened, so that
-a driver which is not installed is missed by nobody else.
+it from settings of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Final, NoReturn, TypedDict, assert_never
+from typing import Final, TypedDict, assert_never
 
 from fmemory._configs import (
     FilesystemConfig,
@@ -21,10 +20,15 @@ from fmemory._configs import (
     SqliteConfig,
 )
 from fmemory._engine.backend import JournalBackend
-from fmemory._target import config_of
+from fmemory._target import config_of, place_of
 from fmemory.errors import ContractError, Reason, StorageError, brief
 from fmemory.journal import Durability
-from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend, SqliteMemoryBackend
+from fmemory.journals import (
+    InMemoryMemoryBackend,
+    PostgresMemoryBackend,
+    SegmentMemoryBackend,
+    SqliteMemoryBackend,
+)
 
 __all__ = [
     "FilesystemConfig",
@@ -41,7 +45,6 @@ __all__ = [
 
 SQLITE_PATH_VARIABLE: Final = "FMEMORY_SQLITE_PATH"
 DEFAULT_SQLITE_PATH: Final = Path("~", ".fiddlesticks", "fmemory.sqlite3")
-_DRIVERS = frozenset({"psycopg", "psycopg_pool", "psycopg_binary", "psycopg_c"})
 
 
 class _Options(TypedDict):
@@ -146,7 +149,8 @@ def open(  # noqa: A001  the name people know from files and databases
               `sqlite:////srv/notes.db`
             - `jsonl:FOLDER`
             - `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?log=NAME`; the port is 5432 and the
-              log `default` unless given; in names and passwords `@ / : ? # %` are percent-encoded
+              log `default` unless given; in names and passwords `@ / : ? # %` are percent-encoded;
+              parameters of libpq such as `sslmode` may follow `log`
             - `":memory:"` for process memory
 
         create: Create what is not there, with the folders above. False: `NotFound` instead.
@@ -210,33 +214,17 @@ def _sqlite(config: SqliteConfig, options: _Options) -> JournalBackend:
 
 
 def _postgres(config: PostgresConfig, options: _Options) -> JournalBackend:
-    try:
-        from fmemory.journals._postgres import PostgresMemoryBackend
-
-        return PostgresMemoryBackend(
-            config.host,
-            config.port,
-            config.database,
-            config.username,
-            config.password,
-            log=config.log,
-            **options,
-        )
-    except ImportError as error:
-        _raise_missing(error)
-
-
-def _raise_missing(error: ImportError) -> NoReturn:
-    """Say which extra brings a package that is not there; other errors of imports pass."""
-    package = (error.name or "").partition(".")[0]
-    if package not in _DRIVERS and "psycopg" not in str(error):
-        raise error
-    raise ContractError(
-        "a memory in PostgreSQL needs the package psycopg, which cannot be imported"
-        f" ({brief(str(error))}); the extra `postgres` brings it: pip install 'fmemory[postgres]'",
-        where="target",
-        reason=Reason.MISSING_PACKAGE,
-    ) from error
+    place = place_of(config)
+    return PostgresMemoryBackend(
+        place.host,
+        place.port,
+        place.database,
+        place.username,
+        place.password,
+        log=place.log,
+        parameters=place.parameters,
+        **options,
+    )
 
 
 def _check_choices(durability: Durability, lock_timeout_s: float) -> None:

@@ -15,6 +15,7 @@
         ├── StoreBusy (TimeoutError)   a lock was not free in time
         ├── LogPoisoned                a sync failed; the handle refuses until reopened
         ├── LogCorrupt                 stored bytes are not what was written
+        ├── CommitUnknown              the connection was lost around a commit; it says how to settle
         ├── ForkedStore                a handle was carried over a fork
         └── UnsupportedPlatform        this system or file system cannot hold such a store
 
@@ -33,6 +34,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "ClosedStore",
+    "CommitUnknown",
     "Conflict",
     "ContractError",
     "DuplicateRecord",
@@ -86,7 +88,6 @@ class Reason(StrEnum):
     WRONG_DIMENSION = "wrong_dimension"
     MISMATCH = "mismatch"
     UNSUPPORTED = "unsupported"
-    MISSING_PACKAGE = "missing_package"
     # DuplicateRecord
     RECORD_EXISTS = "record_exists"
     RECORD_REPEATED = "record_repeated"
@@ -127,6 +128,7 @@ class Reason(StrEnum):
     STORE_BUSY = "store_busy"
     LOG_POISONED = "log_poisoned"
     LOG_CORRUPT = "log_corrupt"
+    COMMIT_UNKNOWN = "commit_unknown"
     FORKED_STORE = "forked_store"
     UNSUPPORTED_PLATFORM = "unsupported_platform"
     NETWORK_FILE_SYSTEM = "network_file_system"
@@ -188,7 +190,6 @@ class ContractError(MemoryBackendError, ValueError):
         Reason.WRONG_DIMENSION,
         Reason.MISMATCH,
         Reason.UNSUPPORTED,
-        Reason.MISSING_PACKAGE,
     )
 
     def __init__(
@@ -480,6 +481,26 @@ class LogCorrupt(StorageError):
     ) -> None:
         super().__init__(message, path=path, offset=offset, seq=seq)
         self.last_seq = last_seq
+
+
+class CommitUnknown(StorageError):
+    """The connection was lost around a commit, and the server stayed away.
+
+    The batch is there whole, or not at all, and which of the two will not change any more once the
+    server is back: `was_committed(error)` of the backend tells.
+
+    Attributes:
+        seq: What the first event of the batch would have.
+        batch_id: What the batch is stored under, 32 hexadecimal digits.
+    """
+
+    REASONS = (Reason.COMMIT_UNKNOWN,)
+
+    def __init__(
+        self, message: str, *, path: str | None = None, seq: int | None = None, batch_id: str = ""
+    ) -> None:
+        super().__init__(message, path=path, seq=seq)
+        self.batch_id = batch_id
 
 
 class ForkedStore(StorageError):

@@ -1,6 +1,13 @@
-"""Settings of the property tests: on a busy machine time says nothing about an example."""
+"""Settings of the property tests, and fixtures that tests of several kinds use.
+
+On a busy machine time says nothing about an example, so no example has a deadline.
+"""
 
 from hypothesis import settings
+
+from tests.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")

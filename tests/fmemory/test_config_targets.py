@@ -65,7 +65,14 @@ def refused(target: object) -> ContractError:
             "postgresql://a%40b:%40%3A%2F%3F%23%25@h/d%2Fe?log=50%25%20%26%C3%A4",
             Postgres("h", 5432, "d/e", "a@b", "@:/?#%", "50% &ä"),
         ),
-        ("postgresql://u:a+b@h/d?log=a+b", Postgres("h", 5432, "d", "u", "a+b", "a+b")),
+        ("postgresql://u:a+b@h/d", Postgres("h", 5432, "d", "u", "a+b")),
+        ("postgresql://h/d", Postgres("h", 5432, "d")),
+        ("postgresql://u@h", Postgres("h", 5432, "u", "u")),
+        ("postgresql:///d?host=/run/pg", Postgres("/run/pg", 5432, "d")),
+        (
+            "postgresql://u@h/d?sslmode=require&log=x",
+            Postgres("h", 5432, "d", "u", "", "x", {"sslmode": "require"}),
+        ),
     ],
 )
 def test_a_target_names_its_backend(target: str, expected: MemoryBackendConfig) -> None:
@@ -117,33 +124,21 @@ def test_a_target_that_names_nothing_is_refused(target: object, reason: Reason) 
 @pytest.mark.parametrize(
     ("rest", "reason"),
     [
-        ("//u:{}@h", Reason.BAD_VALUE),
-        ("//u:{}@h/", Reason.BAD_VALUE),
-        ("//u:{}@/d", Reason.BAD_VALUE),
-        ("//:{}@h/d", Reason.BAD_VALUE),
+        ("//:{}@h", Reason.EMPTY),
         ("//u:{}", Reason.BAD_VALUE),
         ("//h:{}/d", Reason.BAD_VALUE),
-        ("//u:{}@h:0/d", Reason.BAD_VALUE),
-        ("//u:{}@h:70000/d", Reason.BAD_VALUE),
-        ("//u:{}@h:/d", Reason.BAD_VALUE),
+        ("//u:{}@h:0/d", Reason.OUT_OF_RANGE),
+        ("//u:{}@h:70000/d", Reason.OUT_OF_RANGE),
         ("//u:{}@h:port/d", Reason.BAD_VALUE),
         ("//u:{}@[::1/d", Reason.BAD_VALUE),
-        ("//u:{}@h/d/e", Reason.BAD_VALUE),
-        ("//u:a@{}@h/d", Reason.BAD_VALUE),
         ("//u:{}/x@h/d", Reason.BAD_VALUE),
         ("//u:{}?x@h/d", Reason.BAD_VALUE),
         ("//u:{}#x@h/d", Reason.BAD_VALUE),
-        ("//u:{}%@h/d", Reason.BAD_VALUE),
-        ("//u:{}%ff@h/d", Reason.BAD_VALUE),
         ("//u:{}%00@h/d", Reason.BAD_VALUE),
-        ("u:{}@h/d", Reason.BAD_VALUE),
-        ("/u:{}@h/d", Reason.BAD_VALUE),
-        ("//u:x@h/d?password={}", Reason.UNKNOWN_FIELD),
-        ("//u:x@h/d?{}", Reason.UNKNOWN_FIELD),
-        ("//u:{}@h/d?", Reason.UNKNOWN_FIELD),
-        ("//u:{}@h/d?sslmode=require", Reason.UNKNOWN_FIELD),
-        ("//u:{}@h/d?log=a&sslmode=x", Reason.UNKNOWN_FIELD),
+        ("//u:x@h/d?password={}", Reason.UNSUPPORTED),
+        ("//u:{}@h/d?sslmod=require", Reason.UNSUPPORTED),
         ("//u:{}@h/d?log=a&log=a", Reason.BAD_VALUE),
+        ("//u:{}@h/d?log=a&log=b", Reason.BAD_VALUE),
         ("//u:{}@h/d?log=", Reason.EMPTY),
     ],
 )
@@ -155,7 +150,7 @@ def test_a_wrong_postgres_url_is_refused_without_its_password(
     error = refused(url)
     assert error.reason is reason
     assert SECRET not in "".join(traceback.format_exception(error))
-    assert SECRET not in masked(url) or "?" + SECRET in url
+    assert SECRET not in masked(url)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +187,7 @@ def test_a_masked_target_has_no_password(target: str, expected: str) -> None:
         Sqlite("/srv/ä.db"),
         MemoryBackendConfig.Filesystem("lines"),
         Postgres("::1", 99, "d/e", "a@b:c", "", "50%&x=ä"),
-        Postgres("/run/pg", 5432, "d", "u"),
+        Postgres("/run/pg", 5432, "d", "u", log="x"),
     ],
     ids=repr,
 )

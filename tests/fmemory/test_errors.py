@@ -11,6 +11,7 @@ import pytest
 from fmemory import errors
 from fmemory.errors import (
     ClosedStore,
+    CommitUnknown,
     Conflict,
     ContractError,
     DuplicateRecord,
@@ -53,6 +54,7 @@ EXAMPLES: list[MemoryBackendError] = [
     StoreBusy("busy", timeout_s=5.0, path="/x"),
     LogPoisoned("poisoned"),
     LogCorrupt("corrupt", path="/x", offset=4096, seq=3, last_seq=9),
+    CommitUnknown("unknown", path="/x", seq=4, batch_id="00" * 16),
     ForkedStore("forked"),
     UnsupportedPlatform("nfs", reason=Reason.NETWORK_FILE_SYSTEM),
 ]

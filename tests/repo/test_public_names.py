@@ -10,8 +10,9 @@ import fmemory
 
 NAMES = {
     "fmemory": """
-        Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore Conflict
-        ContractError CopyResult CountRequest CountResult DeleteRequest DeleteResult DuplicateRecord
+        Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore CommitUnknown
+        Conflict ContractError CopyResult CountRequest CountResult DeleteRequest DeleteResult
+        DuplicateRecord
         ErasedRecord Event FeatureRecord Finding ForkedStore GetRequest GetResult Head Health
         HistoryCompacted InMemoryBackend InMemoryMemoryBackend InitCommand InitPlan InitShell
         InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
@@ -33,7 +34,8 @@ NAMES = {
         payload_digest row_digests verify_store
     """,
     "fmemory.errors": """
-        ClosedStore Conflict ContractError DuplicateRecord ForkedStore HistoryCompacted
+        ClosedStore CommitUnknown Conflict ContractError DuplicateRecord ForkedStore
+        HistoryCompacted
         InvalidCursor LogCorrupt LogPoisoned MemoryBackendError MemoryErrorKind MemoryFileError
         NotFound ReadOnlyStore Reason StorageError StoreBusy StoreFull UnsupportedPlatform
     """,
@@ -43,7 +45,8 @@ NAMES = {
         StreamInfo Txn Usage
     """,
     "fmemory.journals": """
-        InMemoryMemoryBackend MemoryJournal SegmentJournal SegmentMemoryBackend SqliteMemoryBackend
+        InMemoryMemoryBackend MemoryJournal PostgresMemoryBackend SegmentJournal
+        SegmentMemoryBackend SqliteMemoryBackend
     """,
     "fmemory.testing": """
         Capability CapabilityReport CapabilityRow Composed JournalSuite MemoryBackendSuite
