@@ -43,7 +43,11 @@ from fmemory.errors import (
     UnsupportedPlatform,
 )
 from fmemory.journal import Capabilities, Journal
-from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend
+from fmemory.journals import (
+    FilesystemMemoryBackend,
+    InMemoryMemoryBackend,
+    SegmentMemoryBackend,
+)
 from fmemory.log_models import (
     ErasedRecord,
     Event,
@@ -119,6 +123,7 @@ __all__ = [
     "ErasedRecord",
     "Event",
     "FeatureRecord",
+    "FilesystemMemoryBackend",
     "Finding",
     "ForkedStore",
     "GetRequest",

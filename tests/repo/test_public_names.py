@@ -12,8 +12,8 @@ NAMES = {
     "fmemory": """
         Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore Conflict
         ContractError CountRequest CountResult DeleteRequest DeleteResult DuplicateRecord
-        ErasedRecord Event FeatureRecord Finding ForkedStore GetRequest GetResult Head Health
-        HistoryCompacted InMemoryBackend InMemoryMemoryBackend InitCommand InitPlan InitShell
+        ErasedRecord Event FeatureRecord FilesystemMemoryBackend Finding ForkedStore GetRequest
+        GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend InitCommand InitPlan InitShell
         InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
         JsonValue LogBackend LogCorrupt LogPoisoned LogSession LogView MemoryBackend
         MemoryBackendConfig MemoryBackendError MemoryConversationStore MemoryErrorKind
@@ -43,7 +43,8 @@ NAMES = {
         StreamInfo Txn Usage
     """,
     "fmemory.journals": """
-        InMemoryMemoryBackend MemoryJournal SegmentJournal SegmentMemoryBackend
+        FilesystemMemoryBackend InMemoryMemoryBackend JsonlJournal MemoryJournal SegmentJournal
+        SegmentMemoryBackend
     """,
     "fmemory.testing": """
         Capability CapabilityReport CapabilityRow Composed JournalSuite MemoryBackendSuite
