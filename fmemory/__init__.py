@@ -50,7 +50,13 @@ from fmemory.errors import (
     UnsupportedPlatform,
 )
 from fmemory.journal import Capabilities, Journal
-from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend, SqliteMemoryBackend
+from fmemory.journals import (
+    FilesystemMemoryBackend,
+    InMemoryMemoryBackend,
+    PostgresMemoryBackend,
+    SegmentMemoryBackend,
+    SqliteMemoryBackend,
+)
 from fmemory.log_models import (
     ErasedRecord,
     Event,
@@ -128,6 +134,7 @@ __all__ = [
     "ErasedRecord",
     "Event",
     "FeatureRecord",
+    "FilesystemMemoryBackend",
     "Finding",
     "ForkedStore",
     "GetRequest",
@@ -168,6 +175,7 @@ __all__ = [
     "NewEvent",
     "NotFound",
     "Note",
+    "PostgresMemoryBackend",
     "ProgressEntry",
     "PutRequest",
     "PutResult",

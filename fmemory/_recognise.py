@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from fmemory.journals._jsonl_store import EVENTS_NAME, TIP_NAME
+from fmemory.journals._sqlite_file import FIDDLESTICKS_TABLES, MAGIC
+
 __all__ = ["Found", "what_lies_at"]
 
-SQLITE_MAGIC: Final = b"SQLite format 3\x00"
 OUR_TABLES: Final = frozenset({"fmemory_log", "fmemory_events"})
-FIDDLESTICKS_TABLES: Final = frozenset({"sessions", "transcript_messages", "features"})
-JSONL_SUFFIX: Final = ".jsonl"
-JSONL_FORMAT: Final = b"fmemory-jsonl"
-JSONL_HEADER_BYTES: Final = 4096
 
 _HEX_JSON = re.compile(r"(?:[0-9a-f]{2})+\.json")
 
@@ -47,7 +46,7 @@ def what_lies_at(path: Path) -> Found:
         return _what_a_folder_holds(path)
     if not path.exists():
         return Found.NOTHING
-    if _beginning(path, len(SQLITE_MAGIC)) != SQLITE_MAGIC:
+    if not _is_sqlite(path):
         return Found.OTHER_FILE
     tables = _tables_of(path)
     if tables >= OUR_TABLES:
@@ -59,8 +58,7 @@ def _what_a_folder_holds(path: Path) -> Found:
     try:
         with os.scandir(path) as entries:
             names = {entry.name for entry in entries}
-        lines = [name for name in names if name.endswith(JSONL_SUFFIX)]
-        if lines and JSONL_FORMAT in _beginning(path / min(lines), JSONL_HEADER_BYTES):
+        if TIP_NAME in names or any(map(EVENTS_NAME.fullmatch, names)):
             return Found.JSONL_LOG
         if names == {"sessions"} and any(
             _HEX_JSON.fullmatch(one.name) for one in (path / "sessions").iterdir()
@@ -72,21 +70,18 @@ def _what_a_folder_holds(path: Path) -> Found:
     return Found.FOLDER
 
 
-def _beginning(path: Path, size: int) -> bytes:
-    """The first bytes of a file; none where it cannot be read."""
+def _is_sqlite(path: Path) -> bool:
     try:
         if not path.is_file():
-            return b""
+            return False
         with path.open("rb") as file:
-            return file.read(size)
+            return file.read(len(MAGIC)) == MAGIC
     except OSError:
-        return b""
+        return False
 
 
 def _tables_of(path: Path) -> set[str]:
     """Names of the tables of a SQLite file; none where it cannot be read."""
-    import sqlite3
-
     # SQLite makes the files of a WAL even for a reader: `immutable` does without, and sees all of
     # it where no WAL lies beside the file, and where the folder has no place for one.
     modes = ["mode=ro&immutable=1"]

@@ -24,6 +24,7 @@ from fmemory._target import config_of, place_of
 from fmemory.errors import ContractError, Reason, StorageError, brief
 from fmemory.journal import Durability
 from fmemory.journals import (
+    FilesystemMemoryBackend,
     InMemoryMemoryBackend,
     PostgresMemoryBackend,
     SegmentMemoryBackend,
@@ -96,8 +97,6 @@ def create_memory_backend(
         case PostgresConfig():
             return _postgres(config, options)
         case FilesystemConfig(root=root):
-            from fmemory.journals._jsonl import FilesystemMemoryBackend
-
             return FilesystemMemoryBackend(root, **options)
         case InMemoryConfig():
             return InMemoryMemoryBackend()

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import fmemory
 from fmemory import (
@@ -25,13 +26,16 @@ from fmemory.journal import Commit, Payload, StoredEvent
 from fmemory.journals import MemoryJournal
 from fmemory_segments.event import VectorArray
 
-KINDS = ("segments", "sqlite", "memory")
+KINDS = ("segments", "sqlite", "filesystem", "postgres", "memory")
 Open = Callable[[str, str], JournalBackend]
 
 
 @contextmanager
-def opened_memories(tmp_path: Path) -> Iterator[Open]:
-    """Open a memory of a kind under a name; all are closed at the end."""
+def opened_memories(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Open a memory of a kind under a name; all are closed at the end.
+
+    The database of `postgres` is asked for when the first of that kind is opened.
+    """
     targets = {
         "segments": "{}",
         "sqlite": "sqlite:///{}.db",
@@ -41,7 +45,11 @@ def opened_memories(tmp_path: Path) -> Iterator[Open]:
     with ExitStack() as opened:
 
         def make(kind: str, name: str) -> JournalBackend:
-            target = targets[kind].format(tmp_path / name)
+            if kind == "postgres":
+                url = request.getfixturevalue("postgres_url")
+                target = f"{url}{'&' if '?' in url else '?'}log={name}"
+            else:
+                target = targets[kind].format(tmp_path / name)
             return opened.enter_context(fmemory.open(target, durability="os"))
 
         yield make

@@ -30,9 +30,9 @@ from tests.fmemory.copy_tools import KINDS, Open, Wrapped, fill, many, opened_me
 
 
 @pytest.fixture
-def open_as(tmp_path: Path) -> Iterator[Open]:
+def open_as(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Open a memory of a kind under a name; all are closed at the end."""
-    with opened_memories(tmp_path) as make:
+    with opened_memories(request, tmp_path) as make:
         yield make
 
 

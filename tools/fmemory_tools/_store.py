@@ -129,14 +129,6 @@ def check_target(target: str) -> None:
         raise Failure(f"TARGET: expected a store that is kept, got {got}; see fmemory copy --help")
 
 
-def segment_folder(target: str) -> Path | None:
-    """The folder of segment files that the target names; None where it names another store."""
-    from fmemory.config import SegmentsConfig
-
-    config = config_of(target)
-    return Path(config.root) if isinstance(config, SegmentsConfig) else None
-
-
 def _place_of(target: str) -> Path | None:
     """The file or folder that a target names; None where it is no place on this machine."""
     if not is_url(target):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,7 +35,7 @@ def verify(
 ) -> None:
     """Check every byte of a store, and say what is damaged.
 
-    A folder of segment files need not open for that. Nothing is changed.
+    A folder need not open for that. Nothing is changed.
     """
     from fmemory import Head
     from fmemory_tools._console import GOOD, print_json, print_line, progress
@@ -60,18 +61,22 @@ def verify(
 
 
 def findings_of(target: str, pinned: Head | None) -> Sequence[Finding]:
-    """What is wrong with a store; one of segment files need not open for that.
+    """What is wrong with a store; a folder need not open for that.
 
     Raises:
-        Failure: It names no store, or one of another kind that does not open.
+        Failure: It names no store, or a database that does not open.
     """
+    from fmemory.config import FilesystemConfig, SegmentsConfig
+    from fmemory.journals._jsonl_verify import verify_folder
     from fmemory_segments.filesystem import PosixFileSystem
     from fmemory_segments.verify import verify_store
-    from fmemory_tools._store import reading, segment_folder
+    from fmemory_tools._store import config_of, reading
 
-    folder = segment_folder(target)
-    if folder is not None:
-        return verify_store(PosixFileSystem(), folder, pinned)
+    match config_of(target):
+        case SegmentsConfig(root=root):
+            return verify_store(PosixFileSystem(), Path(root), pinned)
+        case FilesystemConfig(root=root):
+            return verify_folder(PosixFileSystem(), Path(root), pinned)
     with reading(target) as memory:
         return memory.verify(pinned)
 
