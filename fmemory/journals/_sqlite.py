@@ -25,6 +25,8 @@ from fmemory.journals._sqlite_file import (
     busy,
     check_place,
     connect,
+    identity,
+    moved,
     polled,
     prepare_tables,
     store_id,
@@ -128,6 +130,7 @@ class SqliteTable:
                 if self._writer is not None:
                     self._writer.close()
                 raise
+        self._identity = identity(self._file)
         if is_new:
             _sync_folder(self._file.parent)
         self._interval = IntervalSync(_sync_if_alive(weakref.ref(self)), INTERVAL_S)
@@ -236,6 +239,8 @@ class SqliteTable:
                 waited_s = time.monotonic() - started
                 transaction = self._begin(database, wanted, timeout_s, waited_s)
             try:
+                if identity(self._file) != self._identity:
+                    raise moved(self._file)
                 yield transaction
                 self._commit(database)
             except BaseException:

@@ -182,11 +182,11 @@ class StoredMeta:
         place = self._rows
         return place.dim * ITEM_BYTES[place.dtype]
 
-    def embedding_ids(self) -> list[str | None]:
-        """One a row."""
+    def embedding_ids(self, first: int, stop: int) -> list[str | None]:
+        """Those of rows `first` to `stop - 1`."""
         place = self._rows
-        numbers = place.embedding_numbers
-        return list(decode_embedding_ids(place.embedding_ids, numbers, self.row_count, "<u2"))
+        numbers = place.embedding_numbers[2 * first : 2 * stop]
+        return list(decode_embedding_ids(place.embedding_ids, numbers, stop - first, "<u2"))
 
     def notes_extent(self, first: int, stop: int) -> tuple[int, int]:
         """Where in data the notes of rows `first` to `stop - 1` are: offset and size."""

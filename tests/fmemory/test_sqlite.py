@@ -120,6 +120,22 @@ class TestPlace:
             path.parent.chmod(0o755)
         assert path.read_bytes() == before
 
+    def test_file_that_was_moved_away_is_not_written_any_more(self, path: Path) -> None:
+        with SqliteMemoryBackend(path) as memory:
+            memory.add_note("x", id="n1")
+            path.rename(path.with_name("moved.db"))
+            with pytest.raises(NotFound, match="moved, removed or made anew"):
+                memory.add_note("y", id="n2")
+            path.write_bytes(b"")
+            with pytest.raises(NotFound, match="moved, removed or made anew"):
+                memory.add_note("y", id="n2")
+
+    def test_log_without_a_name_is_told_as_damage(self, path: Path) -> None:
+        SqliteMemoryBackend(path).close()
+        query(path, "DELETE FROM fmemory_log WHERE key = 'store_id'")
+        with pytest.raises(LogCorrupt, match="got None"):
+            SqliteMemoryBackend(path)
+
 
 class TestNeighbours:
     """A log lives beside the tables of others."""
