@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EPILOG = examples(
     "fmemory copy sqlite:///memory.db -s ./memory",
     "fmemory copy jsonl:./readable",
-    "fmemory copy 'postgresql://ada:secret@db/agents?log=app'",
+    "PGPASSWORD=… fmemory copy 'postgresql://ada@db/agents?log=app'",
     note="Exit code: 0 fine, 1 the source or the copy is damaged, 2 the target holds other events,"
     " 3 cannot open.",
 )
