@@ -16,7 +16,7 @@ import os
 import re
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from fmemory._configs import (
     FilesystemConfig,
@@ -183,7 +183,7 @@ def _jsonl(rest: str) -> FilesystemConfig:
 
 
 def _postgres(text: str) -> PostgresConfig:
-    names = [pair.partition("=")[0] for pair in text.partition("?")[2].split("&")]
+    names = [name for name, _ in parse_qsl(text.partition("?")[2], keep_blank_values=True)]
     if len(set(names)) < len(names):
         raise _refusal("expected every parameter of the URL once, got one of them twice")
     try:
@@ -236,10 +236,10 @@ def _config_of_path(text: str) -> MemoryBackendConfig:
                 f" wrote; to import them: fmemory import fiddlesticks {text} -s STORE",
                 reason=Reason.UNSUPPORTED,
             )
-        case Found.NOTHING if path.suffix.lower() in _DATABASE_SUFFIXES:
+        case Found.NOTHING | Found.OTHER_FILE if path.suffix.lower() in _DATABASE_SUFFIXES:
             raise _refusal(
-                f"expected a folder, got {brief(text)}, which looks like a database file and is not"
-                f" there; to create it, the URL is {sqlite_url(text)}",
+                f"expected a memory or a new folder, got {brief(text)}, the name of a database file"
+                f" with no memory in it; to make one there, the URL is {sqlite_url(text)}",
                 reason=Reason.UNSUPPORTED,
             )
         case _:

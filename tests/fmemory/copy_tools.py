@@ -36,23 +36,27 @@ def opened_memories(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 
     The database of `postgres` is asked for when the first of that kind is opened.
     """
+    with ExitStack() as opened:
+
+        def make(kind: str, name: str) -> JournalBackend:
+            target = target_of(request, tmp_path, kind, name)
+            return opened.enter_context(fmemory.open(target, durability="os"))
+
+        yield make
+
+
+def target_of(request: pytest.FixtureRequest, tmp_path: Path, kind: str, name: str) -> str:
+    """What opens a memory of this kind under this name."""
+    if kind == "postgres":
+        url = request.getfixturevalue("postgres_url")
+        return f"{url}{'&' if '?' in url else '?'}log={name}"
     targets = {
         "segments": "{}",
         "sqlite": "sqlite:///{}.db",
         "filesystem": "jsonl:{}",
         "memory": ":memory:",
     }
-    with ExitStack() as opened:
-
-        def make(kind: str, name: str) -> JournalBackend:
-            if kind == "postgres":
-                url = request.getfixturevalue("postgres_url")
-                target = f"{url}{'&' if '?' in url else '?'}log={name}"
-            else:
-                target = targets[kind].format(tmp_path / name)
-            return opened.enter_context(fmemory.open(target, durability="os"))
-
-        yield make
+    return targets[kind].format(tmp_path / name)
 
 
 def fill(memory: JournalBackend) -> None:

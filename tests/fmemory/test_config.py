@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import subprocess
 import sys
 import traceback
 from io import StringIO
@@ -239,6 +241,21 @@ def test_a_missing_driver_names_the_extra_and_the_command(
     assert "psycopg" in str(caught.value)
     assert "pip install 'fmemory[postgres]'" in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_driver_is_not_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys, fmemory; fmemory.open(':memory:').close();"
+        "assert not [one for one in sys.modules if one.startswith('psycopg')]"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # The default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import traceback
 from contextlib import closing
@@ -139,6 +140,8 @@ def test_a_target_that_names_nothing_is_refused(target: object, reason: Reason) 
         ("//u:{}@h/d?sslmod=require", Reason.UNSUPPORTED),
         ("//u:{}@h/d?log=a&log=a", Reason.BAD_VALUE),
         ("//u:{}@h/d?log=a&log=b", Reason.BAD_VALUE),
+        ("//u:{}@h/d?log=a&%6Cog=b", Reason.BAD_VALUE),
+        ("//u:{}@h/d?sslmode=a&log=b&sslmode=c", Reason.BAD_VALUE),
         ("//u:{}@h/d?log=", Reason.EMPTY),
     ],
 )
@@ -213,6 +216,15 @@ def test_a_database_file_that_is_not_there_names_the_url(name: str) -> None:
     assert f"sqlite:///{Path.cwd() / name}" in str(refused(Path.cwd() / name))
 
 
+def test_an_empty_file_with_the_name_of_a_database_names_the_url() -> None:
+    Path("new.db").touch()
+    with pytest.raises(ContractError) as caught:
+        fmemory.open("new.db")
+    assert "sqlite:///new.db" in str(caught.value)
+    with fmemory.open("sqlite:///new.db") as memory:
+        assert memory.kind == "sqlite"
+
+
 @pytest.mark.parametrize("names", [(), ("customers",), ("fmemory_log",), ("sessions", "features")])
 def test_a_database_without_a_memory_names_the_url_and_is_left_alone(names: tuple[str]) -> None:
     make_tables(Path("app.db"), "x", *names)
@@ -225,9 +237,46 @@ def test_a_database_without_a_memory_names_the_url_and_is_left_alone(names: tupl
     assert Path("app.db").read_bytes() == before
 
 
-def test_a_database_with_the_tables_of_fiddlesticks_is_sqlite() -> None:
+def test_a_database_of_fiddlesticks_opens_and_logs_how_to_import(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     make_tables(Path("old"), "sessions", "transcript_messages", "features")
-    assert config_of("old") == Sqlite("old")
+    with fmemory.open("old") as memory:
+        assert memory.kind == "sqlite"
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "fmemory"]
+    assert "import fiddlesticks" in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("target", ["sqlite:///memory.db", "jsonl:memory", "memory"])
+def test_a_path_opens_what_a_url_made(target: str) -> None:
+    with fmemory.open(target) as made:
+        made.add_note("kept", id="n1")
+    path = Path("memory.db" if "db" in target else "memory")
+    for one in (str(path), path, f"./{path}", path.absolute()):
+        with fmemory.open(one, create=False) as memory:
+            assert memory.kind == made.kind
+            assert memory.get(memory.get_request(["n1"])).missing == ()
+
+
+def test_aopen_takes_the_same_targets() -> None:
+    async def kinds() -> list[str]:
+        found = []
+        for target in ("sqlite:///memory.db", "memory.db", "jsonl:lines", "lines", ":memory:"):
+            async with await fmemory.aopen(target) as memory:
+                found.append(memory.kind)
+        return found
+
+    assert asyncio.run(kinds()) == ["sqlite", "sqlite", "filesystem", "filesystem", "in_memory"]
+
+
+def test_a_damaged_folder_of_lines_is_still_known_as_one() -> None:
+    fmemory.open("jsonl:lines").close()
+    (file,) = Path("lines").glob("events-*.jsonl")
+    file.write_text("edited\n")
+    assert config_of("lines") == MemoryBackendConfig.Filesystem("lines")
+    file.unlink()
+    assert config_of("lines") == MemoryBackendConfig.Filesystem("lines")
 
 
 def test_a_folder_of_fiddlesticks_names_the_import() -> None:

@@ -8,6 +8,10 @@ that is swallowed, or a verification that is not made.
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,7 +35,16 @@ from fmemory import (
 )
 from fmemory.journal import Commit, Journal, Payload, StoredEvent
 from fmemory_segments import LogReason
-from tests.fmemory.copy_tools import Open, Wrapped, many, opened_memories
+from tests.fmemory.copy_tools import (
+    KINDS,
+    Open,
+    Wrapped,
+    fill,
+    many,
+    opened_memories,
+    stored,
+    target_of,
+)
 
 
 @pytest.fixture
@@ -117,6 +130,41 @@ def test_a_target_that_fails_is_told_as_it_says(open_as: Open) -> None:
     target.before_import = target.close
     with pytest.raises(fmemory.ClosedStore):
         copy_log(source, target)
+
+
+KILLED = """
+import os, signal, sys
+import fmemory
+from fmemory import copying
+source, target, batches = sys.argv[1], sys.argv[2], int(sys.argv[3])
+copying.BATCH_EVENTS_MAX = 2
+def told(_count):
+    global batches
+    batches -= 1
+    if not batches:
+        os.kill(os.getpid(), signal.SIGKILL)
+with fmemory.open(source, read_only=True) as one, fmemory.open(target) as other:
+    fmemory.copy_log(one, other, progress=told)
+"""
+
+
+@pytest.mark.parametrize("kind", [one for one in KINDS if one != "memory"])
+def test_a_copy_whose_process_was_killed_is_gone_on_with(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    source, target = str(tmp_path / "source"), target_of(request, tmp_path, kind, "target")
+    with fmemory.open(source, durability="os") as memory:
+        fill(memory)
+    for batches in (1, 2):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, source, target, str(batches)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=False,
+        )
+        assert done.returncode == -signal.SIGKILL
+    with fmemory.open(source, read_only=True) as one, fmemory.open(target) as other:
+        assert copy_log(one, other).present == 6
+        assert stored(other) == stored(one)
 
 
 # Bounds and progress
