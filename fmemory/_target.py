@@ -42,6 +42,7 @@ HIDDEN: Final = "***"
 
 # A single letter before the colon is a drive, not a scheme.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_PLAIN_PARAMETERS = frozenset({"host", "log", "port", "sslmode"})
 _OURS = frozenset({"sqlite", "jsonl", "postgresql", "postgres"})
 _DATABASE_SUFFIXES = frozenset({".db", ".db3", ".sqlite", ".sqlite3"})
 
@@ -133,7 +134,7 @@ def _masked_tail(tail: str) -> str:
     if colon and not port.isdigit() and not port.endswith("]"):
         address = f"{host}:{HIDDEN}"
     values = [
-        pair if name == "log" else f"{name}={HIDDEN}"
+        pair if name in _PLAIN_PARAMETERS else f"{name}={HIDDEN}"
         for pair in query.split("&")
         for name in (pair.partition("=")[0],)
         if pair

@@ -90,9 +90,9 @@ def copy_log(
 
     Durability: as the target was opened, and then synced: on disk when this returns, where the
         target has one.
-    Cost: reads the source twice, the second time for its chain; writes the target once and reads it
-        twice, to verify it. Memory: one batch, which ends with the group of events that reaches
-        8 MiB or 2048 events; at most 128 events are read together.
+    Cost: reads the source twice, the second time for its chain; writes the target once and reads
+        it twice, to verify it. Memory: one batch of about 8 MiB at most, or one larger event; more
+        only where many large events follow many small ones, 128 of which may be read together.
 
     >>> import fmemory
     >>> with fmemory.open(":memory:") as one, fmemory.open(":memory:") as other:
@@ -185,44 +185,43 @@ def _not_a_prefix(holds: str, actual: int) -> Conflict:
 
 
 def _next_batch(source: Journal, after: int, last: int) -> list[StoredEvent]:
-    """The events behind `after`, up to a bound in number and bytes; at least one."""
+    """The events behind `after`, up to a bound in number and bytes; at least one.
+
+    No journal tells how large a payload is without reading it. So a batch begins with one event,
+    and reads up to twice as many each time, as many as fit if they are no larger than those before.
+    """
+    envelopes = source.envelopes(after, last)
     batch: list[StoredEvent] = []
-    size = 0
-    for envelopes in _groups(source, after, last):
+    size, events_max = 0, 1
+    while size < BATCH_BYTES_MAX:
+        group = _group(envelopes, min(events_max, BATCH_EVENTS_MAX - len(batch)))
+        if not group:
+            break
         try:
-            payloads = source.payloads([one.seq for one in envelopes])
+            payloads = source.payloads([one.seq for one in group])
         except LogCorrupt:
             if not batch:
                 raise
-            # What is whole before the damage is copied first: groups begin small again.
-            return batch
-        for envelope, payload in zip(envelopes, payloads, strict=True):
-            batch.append(StoredEvent(envelope, payload))
-            size += _size(payload)
-        if len(batch) >= BATCH_EVENTS_MAX or size >= BATCH_BYTES_MAX:
+            # What is whole before the damage is copied first: the next batch begins small again.
             break
+        sizes = [_size(payload) for payload in payloads]
+        batch += map(StoredEvent, group, payloads)
+        size += sum(sizes)
+        fitting = (BATCH_BYTES_MAX - size) // max(1, *sizes)
+        events_max = max(1, min(2 * events_max, READ_EVENTS_MAX, fitting))
     return batch
 
 
-def _groups(source: Journal, after: int, last: int) -> Iterator[list[Envelope]]:
-    """Envelopes whose payloads are read together.
-
-    No journal tells how large a payload is without reading it. So a group holds few rows, and a
-    batch begins with a group of one event, twice as many in each that follows.
-    """
-    envelopes = source.envelopes(after, last)
-    events_max = 1
+def _group(envelopes: Iterator[Envelope], events_max: int) -> list[Envelope]:
+    """The next envelopes: so many, or fewer where they put many rows."""
     group: list[Envelope] = []
     rows = 0
-    for envelope in islice(envelopes, BATCH_EVENTS_MAX):
+    for envelope in islice(envelopes, events_max):
         group.append(envelope)
         rows += envelope.count
-        if len(group) >= events_max or rows >= READ_ROWS_MAX:
-            yield group
-            group, rows = [], 0
-            events_max = min(2 * events_max, READ_EVENTS_MAX)
-    if group:
-        yield group
+        if rows >= READ_ROWS_MAX:
+            break
+    return group
 
 
 def _append(source: Journal, target: Journal, events: Sequence[StoredEvent]) -> int:

@@ -173,6 +173,7 @@ def test_a_wrong_postgres_url_is_refused_without_its_password(
         ("postgresql:u:p@h", "postgresql:u:***@h"),
         ("postgresql://u:p", "postgresql://u:***"),
         ("postgresql://u@h/d?log=x&password=p", "postgresql://u@h/d?log=x&password=***"),
+        ("postgresql:///d?host=/run&x=p", "postgresql:///d?host=/run&x=***"),
         ("postgresql://u@[::1]:9/d", "postgresql://u@[::1]:9/d"),
         ("mysql://u:p@h/d", "mysql://u:***@h/d"),
     ],

@@ -196,8 +196,9 @@ def test_batches_are_bounded_in_bytes(open_as: Open) -> None:
     for _ in range(40):
         source.append(("s",), [NewEvent("a.b", megabyte)])
     copy_log(source, target)
-    # A batch begins with 1, 2, 4, 8 events, and ends where 8 MiB are reached.
-    assert [len(one) for one in target.batches] == [15, 15, 10]
+    # What is stored of each event is a few bytes more than a megabyte.
+    assert {len(one) for one in target.batches} <= {7, 8}
+    assert sum(len(one) for one in target.batches) == 40
 
 
 def test_rows_that_are_read_together_are_bounded(open_as: Open) -> None:
