@@ -46,7 +46,7 @@ _DAMAGED = frozenset({"XX001", "XX002", "23505"})  # damaged data, index; a seq 
 _HELD = "nothing was written by this call; what was acknowledged before is kept"
 
 
-class ConnectFailed(Exception):
+class ConnectError(Exception):
     """A connection could not be made; holds what the contract calls it."""
 
     def __init__(self, error: StorageError) -> None:
@@ -118,7 +118,7 @@ def contract_error(
     return StorageError(f"{doing}: expected an answer, got {said} ({path}); {_HELD}", path=path)
 
 
-def connect_failed(error: psycopg.Error, target: PostgresTarget) -> ConnectFailed:
+def connect_failed(error: psycopg.Error, target: PostgresTarget) -> ConnectError:
     """No connection: what the server or the network said, without a password."""
     path = target.path
     raised = StorageError(
@@ -127,7 +127,7 @@ def connect_failed(error: psycopg.Error, target: PostgresTarget) -> ConnectFaile
         path=path,
     )
     raised.__cause__ = None if gives_away(error, target) else error
-    return ConnectFailed(raised)
+    return ConnectError(raised)
 
 
 def lost_error(target: PostgresTarget, doing: str, cause: BaseException | None) -> StorageError:

@@ -15,7 +15,7 @@ from contextlib import suppress
 import psycopg
 
 from fmemory.journals._postgres_connections import Connection, Connections
-from fmemory.journals._postgres_errors import ConnectFailed, is_lost
+from fmemory.journals._postgres_errors import ConnectError, is_lost
 
 RECONNECT_S_MIN = 0.25
 RECONNECT_S_MAX = 5.0
@@ -105,7 +105,7 @@ class _Thread(threading.Thread):
         delay_s = RECONNECT_S_MIN
         try:
             while not self._stopping.is_set():
-                with suppress(ConnectFailed, psycopg.Error, OSError):
+                with suppress(ConnectError, psycopg.Error, OSError):
                     connection = self._listener.connect()
                     if connection is None:
                         return

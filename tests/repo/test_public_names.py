@@ -44,7 +44,8 @@ NAMES = {
         StreamInfo Txn Usage
     """,
     "fmemory.journals": """
-        InMemoryMemoryBackend MemoryJournal SegmentJournal SegmentMemoryBackend
+        InMemoryMemoryBackend MemoryJournal PostgresMemoryBackend SegmentJournal
+        SegmentMemoryBackend SqliteMemoryBackend
     """,
     "fmemory.testing": """
         Capability CapabilityReport CapabilityRow Composed JournalSuite MemoryBackendSuite
