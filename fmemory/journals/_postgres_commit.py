@@ -22,10 +22,10 @@ from fmemory.journals._event_table import EventRow, stream_key
 from fmemory.journals._postgres_connections import Connection, Connections
 from fmemory.journals._postgres_errors import (
     ConnectError,
-    gives_away,
     is_lost,
     lost_error,
     raise_contract_error,
+    safe_cause,
 )
 from fmemory.journals._postgres_schema import (
     LogRow,
@@ -237,7 +237,7 @@ class Committer:
                 seq=first_seq,
                 batch_id=transaction.batch_id.hex(),
             )
-            raise unknown from None if gives_away(cause, self._target) else cause
+            raise unknown from safe_cause(cause, self._target)
 
 
 def _lock_head(
