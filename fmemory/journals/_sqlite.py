@@ -25,6 +25,8 @@ from fmemory.journals._sqlite_file import (
     busy,
     check_place,
     connect,
+    identity,
+    moved,
     polled,
     prepare_tables,
     store_id,
@@ -128,6 +130,7 @@ class SqliteTable:
                 if self._writer is not None:
                     self._writer.close()
                 raise
+        self._identity = identity(self._file)
         if is_new:
             _sync_folder(self._file.parent)
         self._interval = IntervalSync(_sync_if_alive(weakref.ref(self)), INTERVAL_S)
@@ -233,9 +236,11 @@ class SqliteTable:
             database = self._writer
             assert database is not None
             with translated(self._file):
-                left = timeout_s - (time.monotonic() - started)
-                transaction = self._begin(database, wanted, max(0.0, left))
+                waited_s = time.monotonic() - started
+                transaction = self._begin(database, wanted, timeout_s, waited_s)
             try:
+                if identity(self._file) != self._identity:
+                    raise moved(self._file)
                 yield transaction
                 self._commit(database)
             except BaseException:
@@ -320,14 +325,23 @@ class SqliteTable:
         return connect(self._file, read_only=self.read_only, busy_timeout_s=self._lock_timeout_s)
 
     def _begin(
-        self, database: sqlite3.Connection, durability: Durability, timeout_s: float
+        self,
+        database: sqlite3.Connection,
+        durability: Durability,
+        timeout_s: float,
+        waited_s: float,
     ) -> SqliteTransaction:
         synchronous = _SYNCHRONOUS[durability]
         if synchronous != self._synchronous:
             database.execute(f"PRAGMA synchronous = {synchronous}").close()
             self._synchronous = synchronous
         database.execute("PRAGMA busy_timeout = 0").close()
-        polled(lambda: database.execute("BEGIN IMMEDIATE").close(), self._file, timeout_s)
+        polled(
+            lambda: database.execute("BEGIN IMMEDIATE").close(),
+            self._file,
+            timeout_s,
+            waited_s=waited_s,
+        )
         newest = database.execute(
             "SELECT seq, recorded_at_ns FROM fmemory_events ORDER BY seq DESC LIMIT 1"
         ).fetchone()

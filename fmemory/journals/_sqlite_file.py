@@ -52,6 +52,7 @@ CREATE INDEX IF NOT EXISTS fmemory_events_by_id ON fmemory_events (stream, event
 """
 FIDDLESTICKS_TABLES: Final = frozenset({"sessions", "transcript_messages", "features"})
 MAGIC: Final = b"SQLite format 3\x00"
+STORE_ID_BYTES: Final = 16
 FIRST_PAUSE_S: Final = 0.000_05
 PAUSE_S_MAX: Final = 0.005
 PAUSE_GROWTH: Final = 1.5
@@ -139,7 +140,7 @@ def prepare_tables(database: sqlite3.Connection, path: Path, timeout_s: float) -
             database.execute(statement).close()
         database.executemany(
             "INSERT OR IGNORE INTO fmemory_log (key, value) VALUES (?, ?)",
-            [("schema_version", SCHEMA_VERSION), ("store_id", os.urandom(16))],
+            [("schema_version", SCHEMA_VERSION), ("store_id", os.urandom(STORE_ID_BYTES))],
         ).close()
         database.execute("COMMIT").close()
     except BaseException:
@@ -187,16 +188,44 @@ def store_id(database: sqlite3.Connection, path: Path) -> bytes:
         raise _missing(path)
     check_version(database, path)
     row = database.execute("SELECT value FROM fmemory_log WHERE key = 'store_id'").fetchone()
-    return bytes(row[0])
+    if row is None or not isinstance(row[0], bytes) or len(row[0]) != STORE_ID_BYTES:
+        raise LogCorrupt(
+            f"log: expected {STORE_ID_BYTES} bytes that name it in fmemory_log, got"
+            f" {None if row is None else row[0]!r} ({path}); nothing was changed",
+            path=str(path),
+        )
+    return row[0]
 
 
-def polled(action: Callable[[], T], path: Path, timeout_s: float) -> T:
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path names now; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def moved(path: Path) -> NotFound:
+    """The error of one whose file was moved, removed or replaced while it was open."""
+    return NotFound(
+        f"database: expected the file that was opened, got another or none ({path}): it was moved,"
+        " removed or made anew; nothing was written; open it where it is now",
+        reason=Reason.STORE_NOT_FOUND,
+        key=str(path),
+    )
+
+
+def polled(action: Callable[[], T], path: Path, timeout_s: float, *, waited_s: float = 0.0) -> T:
     """Do something that needs a lock of the database, trying again until time runs out.
+
+    Args:
+        waited_s: How much of the time was spent before.
 
     Raises:
         StoreBusy: Others held it all the time.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s - waited_s
     pause = FIRST_PAUSE_S
     while True:
         try:

@@ -31,12 +31,18 @@ def check_table(table: EventTable, have: int, pinned: Head | None) -> list[Findi
 
 
 class _Check:
-    """One pass over a table, in order."""
+    """One pass over a table, in order.
+
+    Attributes:
+        chain: Chain value up to here, of what could be read.
+        findings: What is wrong so far.
+    """
 
     def __init__(self, table: EventTable) -> None:
         self._table = table
         self._seq = 0
         self._time_ns = 0
+        self._is_sure = True
         self._streams: dict[Stream, StreamInfo] = {}
         self.chain = ZERO_CHAIN
         self.findings: list[Finding] = []
@@ -51,11 +57,13 @@ class _Check:
                 self._seq + 1,
                 seq - 1,
             )
+            self._is_sure = False
         self._seq = seq
         try:
             stored = StoredMeta(*row)
         except BytesDamage as damage:
             self._damage(LogReason.META_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
+            self._is_sure = False
             return
         self._place(stored)
         data = self._table.data_of([seq]).get(seq, b"")
@@ -68,7 +76,10 @@ class _Check:
         self.chain = chain_step(self.chain, digest)
 
     def end(self, have: int) -> None:
-        """Check what is after the last event, and the table of streams."""
+        """Check what is after the last event, and the table of streams.
+
+        Where an event is missing or cannot be read, nobody knows what its stream should be.
+        """
         if self._seq != have:
             self._damage(
                 LogReason.FRAME_ORDER,
@@ -76,6 +87,8 @@ class _Check:
                 self._seq + 1,
                 have,
             )
+        if not self._is_sure:
+            return
         listed = {info.stream: info for info in self._table.streams((), None, None)}
         for stream in {**listed, **self._streams}:
             expected, got = self._streams.get(stream), listed.get(stream)
@@ -92,7 +105,8 @@ class _Check:
         event, seq = stored.event, stored.seq
         before = self._streams.get(event.stream)
         revision = 1 if before is None else before.revision + 1
-        if event.revision != revision or stored.recorded_at_ns < self._time_ns:
+        is_next = event.revision == revision or (event.revision > revision and not self._is_sure)
+        if not is_next or stored.recorded_at_ns < self._time_ns:
             self._damage(
                 LogReason.FRAME_ORDER,
                 f"event {seq}: expected revision {revision} of stream {event.stream}, recorded from"

@@ -117,7 +117,7 @@ class TableReads:
         for span, (note_bytes, vector_bytes) in zip(spans, self._pieces(spans), strict=True):
             stored, first, stop = span
             self._check_rows(span, note_bytes, vector_bytes)
-            embedding_ids += stored.embedding_ids()[first:stop]
+            embedding_ids += stored.embedding_ids(first, stop)
             if notes:
                 bodies += note_bytes
             if vectors:
@@ -129,9 +129,10 @@ class TableReads:
         (span,) = self._spans(np.array([loc], np.uint64))
         ((note_bytes, vector_bytes),) = self._pieces([span])
         self._check_rows(span, note_bytes, vector_bytes)
-        stored, number, _ = span
+        stored, first, stop = span
         vector = _matrix(stored, 1, vector_bytes)[0].copy()
-        return bytes(note_bytes), vector, stored.embedding_ids()[number]
+        (embedding_id,) = stored.embedding_ids(first, stop)
+        return bytes(note_bytes), vector, embedding_id
 
     def head(self, seq: int) -> Head:
         """The chain value after an event that is there. Cost: O(bytes) since a value is known."""

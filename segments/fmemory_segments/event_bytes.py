@@ -113,7 +113,7 @@ class StoredMeta:
     __slots__ = ("_offsets", "event", "recorded_at_ns", "seq")
 
     def __init__(self, seq: int, recorded_at_ns: int, meta: bytes, check: int) -> None:
-        if meta_check(seq, recorded_at_ns, meta) != check:
+        if not isinstance(meta, bytes) or meta_check(seq, recorded_at_ns, meta) != check:
             raise BytesDamage("meta: wrong checksum")
         try:
             event = _DECODE(meta)
@@ -182,11 +182,11 @@ class StoredMeta:
         place = self._rows
         return place.dim * ITEM_BYTES[place.dtype]
 
-    def embedding_ids(self) -> list[str | None]:
-        """One a row."""
+    def embedding_ids(self, first: int, stop: int) -> list[str | None]:
+        """Those of rows `first` to `stop - 1`."""
         place = self._rows
-        numbers = place.embedding_numbers
-        return list(decode_embedding_ids(place.embedding_ids, numbers, self.row_count, "<u2"))
+        numbers = place.embedding_numbers[2 * first : 2 * stop]
+        return list(decode_embedding_ids(place.embedding_ids, numbers, stop - first, "<u2"))
 
     def notes_extent(self, first: int, stop: int) -> tuple[int, int]:
         """Where in data the notes of rows `first` to `stop - 1` are: offset and size."""
@@ -232,7 +232,7 @@ class StoredMeta:
         Raises:
             BytesDamage: It is not what was stored.
         """
-        if len(data) != self.data_bytes:
+        if not isinstance(data, bytes) or len(data) != self.data_bytes:
             raise BytesDamage(f"data: expected {self.data_bytes} bytes, got {len(data)}")
         try:
             return decode_payload(self.event, data)
