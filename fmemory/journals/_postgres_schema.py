@@ -165,7 +165,10 @@ def _create_tables(connection: psycopg.Connection, timeout_s: float) -> None:
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {milliseconds(timeout_s)}".encode())
         connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})".encode())
-        # Under the lock: who came second finds the tables.
+        # Who came second finds the tables, in use already: even to make them again would wait.
+        (made,) = connection.execute("SELECT to_regclass('fmemory_format')").fetchone() or (None,)
+        if made is not None:
+            return
         connection.execute(_CREATE.encode(), prepare=False)
         connection.execute(
             "INSERT INTO fmemory_format (only_row, version) VALUES (true, %s)"

@@ -201,6 +201,7 @@ def test_package_imports_without_the_driver_and_names_the_extra() -> None:
     assert "pip install 'fmemory[postgres]'" in done.stdout
 
 
+@pytest.mark.usefixtures("postgres_server")
 @pytest.mark.parametrize(
     ("where", "options"),
     [
@@ -213,6 +214,9 @@ def test_package_imports_without_the_driver_and_names_the_extra() -> None:
         ("database", {"database": ""}),
         ("host", {"host": 5}),
         ("parameters", {"parameters": {"dbname": "x"}}),
+        ("durability", {"durability": "sync"}),
+        ("lock_timeout_s", {"lock_timeout_s": -1}),
+        ("lock_timeout_s", {"lock_timeout_s": float("nan")}),
     ],
 )
 def test_arguments_that_cannot_be_used_are_refused(where: str, options: dict[str, object]) -> None:
