@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
@@ -17,6 +18,7 @@ from fmemory.testing._backend_processes import open_and_put
 from fmemory.testing._processes import Job, run_together
 from tests.postgres import Postgres
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "postgres.md"
 Open: TypeAlias = Callable[[str], PostgresMemoryBackend]
 UNASKED: list[Open] = [
     partial(PostgresMemoryBackend.from_url, create=False),
@@ -47,8 +49,20 @@ def put(memory: PostgresMemoryBackend, record_id: str) -> None:
 
 def test_tables_are_those_of_the_document(postgres_url: str) -> None:
     PostgresMemoryBackend.from_url(postgres_url).close()
-    names = ["events", "format", "logs", "streams", "syncs"]
-    assert tables(postgres_url) == [f"fmemory_{name}" for name in names]
+    query = "SELECT table_name, column_name FROM information_schema.columns"
+    found = execute(postgres_url, f"{query} WHERE table_schema = 'public'")
+    assert sorted(found) == sorted(documented_columns())
+
+
+def documented_columns() -> list[tuple[str, str]]:
+    """Table and column of each row of the document's table."""
+    section = DOCUMENT.read_text().split("## Tables\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")][1:]
+    columns, table = [], ""
+    for first, second in rows:
+        table = first.strip(" `") or table
+        columns.append((table, second.strip(" `")))
+    return columns
 
 
 def test_processes_that_make_the_tables_at_once_all_succeed(postgres_url: str) -> None:
