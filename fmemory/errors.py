@@ -15,7 +15,7 @@
         ├── StoreBusy (TimeoutError)   a lock was not free in time
         ├── LogPoisoned                a sync failed; the handle refuses until reopened
         ├── LogCorrupt                 stored bytes are not what was written
-        ├── CommitUnknown              the connection was lost around a commit; it says how to settle
+        ├── CommitUnknown              a connection was lost around a commit, and its server
         ├── ForkedStore                a handle was carried over a fork
         └── UnsupportedPlatform        this system or file system cannot hold such a store
 

@@ -215,11 +215,13 @@ class State:
             # One more than asked for tells whether there is a next page.
             page = self.stream_infos((SESSION,), before, max(limit + 1 - len(found), _SESSIONS_MIN))
             for listed in page:
+                if len(found) > limit:
+                    break
                 session_id = listed.stream[1]
                 with self._lock:
                     fold = self._projection.session(self.reader, session_id, upto)
                     info = _session_info(session_id, fold)
-                if info is not None and len(found) <= limit:
+                if info is not None:
                     found.append(info)
                 before = listed.last_seq
             if not page or len(found) > limit:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 from fmemory._engine.backend import JournalBackend
-from fmemory.errors import CommitUnknown, ContractError, Reason
+from fmemory.errors import CommitUnknown, ContractError, Reason, brief
 from fmemory.journal import Durability
 from fmemory.journals._postgres_target import LOG, PORT, PostgresTarget
 from fmemory.journals._table_journal import TableJournal
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fmemory.journals._postgres_table import PostgresTable
 
 LOCK_TIMEOUT_S = 5.0
+LOCK_TIMEOUT_S_MAX = 86_400.0
+_DURABILITIES: tuple[Durability, ...] = ("fsync", "interval", "os")
 
 
 def open_table(
@@ -40,6 +42,7 @@ def open_table(
             where="postgres",
             reason=Reason.UNSUPPORTED,
         )
+    _check_options(durability, lock_timeout_s)
     from fmemory.journals._postgres_table import PostgresTable
 
     return PostgresTable(
@@ -49,6 +52,22 @@ def open_table(
         durability=durability,
         lock_timeout_s=lock_timeout_s,
     )
+
+
+def _check_options(durability: str, lock_timeout_s: float) -> None:
+    if durability not in _DURABILITIES:
+        raise ContractError(
+            f"expected one of {', '.join(_DURABILITIES)}, got {brief(durability)}",
+            where="durability",
+            reason=Reason.BAD_VALUE,
+        )
+    number = isinstance(lock_timeout_s, int | float) and not isinstance(lock_timeout_s, bool)
+    if not number or not 0 <= lock_timeout_s <= LOCK_TIMEOUT_S_MAX:
+        raise ContractError(
+            f"expected 0 to {LOCK_TIMEOUT_S_MAX} seconds, got {brief(lock_timeout_s)}",
+            where="lock_timeout_s",
+            reason=Reason.OUT_OF_RANGE,
+        )
 
 
 class PostgresMemoryBackend(JournalBackend):

@@ -21,11 +21,11 @@ from fmemory.journal import Durability, StreamInfo
 from fmemory.journals._event_table import EventRow, stream_key
 from fmemory.journals._postgres_connections import Connection, Connections
 from fmemory.journals._postgres_errors import (
-    ConnectFailed,
-    gives_away,
+    ConnectError,
     is_lost,
     lost_error,
     raise_contract_error,
+    safe_cause,
 )
 from fmemory.journals._postgres_schema import (
     LogRow,
@@ -57,7 +57,13 @@ ON CONFLICT (log_id, stream_hash) DO UPDATE SET
     last_seq = excluded.last_seq,
     last_recorded_at_ns = excluded.last_recorded_at_ns
 """
-_MOVE_HEAD = "UPDATE fmemory_logs SET head_seq = %s, head_ns = %s WHERE log_id = %s"
+# By whether the commit is synchronous: then others see it only when it is on disk, and with it all
+# commits before it.
+_MOVE_HEAD = {
+    False: "UPDATE fmemory_logs SET head_seq = %(seq)s, head_ns = %(ns)s WHERE log_id = %(log)s",
+    True: "UPDATE fmemory_logs SET head_seq = %(seq)s, head_ns = %(ns)s, synced_seq = %(seq)s"
+    " WHERE log_id = %(log)s",
+}
 
 
 class PostgresTransaction:
@@ -66,12 +72,14 @@ class PostgresTransaction:
     Attributes:
         head_seq: The newest seq.
         head_ns: Its time.
+        durability: When it ends.
         batch_id: Names this append for ever.
     """
 
-    def __init__(self, head_seq: int, head_ns: int) -> None:
+    def __init__(self, head_seq: int, head_ns: int, durability: Durability) -> None:
         self.head_seq = head_seq
         self.head_ns = head_ns
+        self.durability: Durability = durability
         self.batch_id = new_batch_id()
         self.rows: Sequence[EventRow] = ()
         self.streams: Sequence[StreamInfo] = ()
@@ -114,7 +122,7 @@ class Committer:
         """Whether an append is there whole; false: it is not, and never will be.
 
         Raises:
-            ConnectFailed, psycopg.Error: That cannot be told now.
+            ConnectError, psycopg.Error: That cannot be told now.
         """
         connection = self._connections.connect()
         try:
@@ -142,9 +150,9 @@ class Committer:
                     left_s = max(0.0, deadline - time.monotonic())
                     head = self._begin(used, setting, left_s, timeout_s)
                     if head is not None:
-                        yield used, PostgresTransaction(*head)
+                        yield used, PostgresTransaction(*head, durability)
                         return
-            except ConnectFailed as failed:
+            except ConnectError as failed:
                 if not self._connections.wait(deadline):
                     self._connections.check_open()
                     raise failed.error from failed.error.__cause__
@@ -200,7 +208,8 @@ class Committer:
                 cursor.executemany(_INSERT_EVENT, _event_values(log_id, transaction))
             with connection.cursor() as cursor:
                 cursor.executemany(_UPSERT_STREAM, _stream_values(log_id, transaction.streams))
-            connection.execute(_MOVE_HEAD, (head.seq, head.recorded_at_ns, log_id))
+            moved = {"seq": head.seq, "ns": head.recorded_at_ns, "log": log_id}
+            connection.execute(_MOVE_HEAD[transaction.durability == "fsync"], moved)
             last = connection.execute("COMMIT")
         return last.statusmessage
 
@@ -216,7 +225,7 @@ class Committer:
                 if self.is_committed(transaction.batch_id, first_seq, left_s):
                     return
                 raise lost_error(self._target, "append", cause)
-            except (ConnectFailed, psycopg.Error):
+            except (ConnectError, psycopg.Error):
                 if self._connections.wait(deadline):
                     continue
             unknown = CommitUnknown(
@@ -228,7 +237,7 @@ class Committer:
                 seq=first_seq,
                 batch_id=transaction.batch_id.hex(),
             )
-            raise unknown from None if gives_away(cause, self._target) else cause
+            raise unknown from safe_cause(cause, self._target)
 
 
 def _lock_head(

@@ -21,11 +21,12 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg import pq
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 from fmemory.errors import ClosedStore, ForkedStore, StoreBusy
 from fmemory.journals._postgres_errors import (
-    ConnectFailed,
+    ConnectError,
     connect_failed,
     is_lost,
     lost_error,
@@ -85,13 +86,12 @@ class Connections:
         """A new connection, which the caller closes.
 
         Raises:
-            ConnectFailed: There is none to be had.
+            ConnectError: There is none to be had.
         """
         timeout_s = max(CONNECT_TIMEOUT_S_MIN, ceil(self._timeout_s))
         try:
-            connection = psycopg.connect(
-                autocommit=True, **self._target.connection_arguments(timeout_s)
-            )
+            arguments = make_conninfo("", **self._target.connection_arguments(timeout_s))
+            connection = psycopg.connect(arguments, autocommit=True)
         except psycopg.Error as error:
             failed = connect_failed(error, self._target)
         else:
@@ -110,7 +110,7 @@ class Connections:
 
         Raises:
             StoreBusy: All are in use.
-            ConnectFailed: A new one could not be made.
+            ConnectError: A new one could not be made.
         """
         self.check_open()
         wait_s = self._timeout_s if timeout_s is None else timeout_s
@@ -179,7 +179,7 @@ class Connections:
             try:
                 with self.use(max(0.0, deadline - time.monotonic())) as used:
                     return query(used)
-            except ConnectFailed as failed:
+            except ConnectError as failed:
                 if not self.wait(deadline):
                     self.check_open()
                     raise failed.error from failed.error.__cause__

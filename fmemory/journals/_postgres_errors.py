@@ -46,7 +46,7 @@ _DAMAGED = frozenset({"XX001", "XX002", "23505"})  # damaged data, index; a seq 
 _HELD = "nothing was written by this call; what was acknowledged before is kept"
 
 
-class ConnectFailed(Exception):
+class ConnectError(Exception):
     """A connection could not be made; holds what the contract calls it."""
 
     def __init__(self, error: StorageError) -> None:
@@ -71,10 +71,7 @@ def raise_contract_error(
         doing: What was tried, one word or two: the beginning of the sentence.
         timeout_s: What a lock was waited for.
     """
-    raised = contract_error(error, target, doing, timeout_s)
-    if gives_away(error, target):
-        raise raised from None
-    raise raised from error
+    raise contract_error(error, target, doing, timeout_s) from safe_cause(error, target)
 
 
 def contract_error(
@@ -118,7 +115,7 @@ def contract_error(
     return StorageError(f"{doing}: expected an answer, got {said} ({path}); {_HELD}", path=path)
 
 
-def connect_failed(error: psycopg.Error, target: PostgresTarget) -> ConnectFailed:
+def connect_failed(error: psycopg.Error, target: PostgresTarget) -> ConnectError:
     """No connection: what the server or the network said, without a password."""
     path = target.path
     raised = StorageError(
@@ -126,30 +123,31 @@ def connect_failed(error: psycopg.Error, target: PostgresTarget) -> ConnectFaile
         " written; check host, port, database, user and password, and that the server runs",
         path=path,
     )
-    raised.__cause__ = None if gives_away(error, target) else error
-    return ConnectFailed(raised)
+    raised.__cause__ = safe_cause(error, target)
+    return ConnectError(raised)
 
 
-def lost_error(target: PostgresTarget, doing: str, cause: BaseException | None) -> StorageError:
+def lost_error(target: PostgresTarget, doing: str, cause: psycopg.Error | None) -> StorageError:
     """The connection ended, and it is certain that nothing was written."""
     raised = StorageError(
         f"{doing}: expected an answer, got a connection that ended ({target.path}); nothing of this"
         " call was written; try again",
         path=target.path,
     )
-    if isinstance(cause, psycopg.Error) and not gives_away(cause, target):
-        raised.__cause__ = cause
+    if cause is not None:
+        raised.__cause__ = safe_cause(cause, target)
     return raised
 
 
-def gives_away(error: psycopg.Error, target: PostgresTarget) -> bool:
-    """Whether an error's text, or that of what caused it, holds the password."""
+def safe_cause(error: psycopg.Error, target: PostgresTarget) -> psycopg.Error | None:
+    """What an error may be raised from: itself, a copy, or nothing if its text is a secret."""
     seen: BaseException | None = error
     while seen is not None:
         if target.holds_password(f"{seen!s} {seen!r}"):
-            return True
+            return None
         seen = seen.__cause__ or seen.__context__
-    return False
+    # An error of connecting carries what was connected with, password included.
+    return error if error.pgconn is None else type(error)(str(error))
 
 
 def _said(error: psycopg.Error, target: PostgresTarget) -> str:

@@ -15,10 +15,11 @@ from contextlib import suppress
 import psycopg
 
 from fmemory.journals._postgres_connections import Connection, Connections
-from fmemory.journals._postgres_errors import ConnectFailed, is_lost
+from fmemory.journals._postgres_errors import ConnectError, is_lost
 
 RECONNECT_S_MIN = 0.25
 RECONNECT_S_MAX = 5.0
+JOIN_S_MAX = 5.0
 
 
 class Listener:
@@ -57,19 +58,20 @@ class Listener:
         return stop
 
     def close(self) -> None:
-        """Stop listening; returns when the connection is closed."""
+        """Stop listening; the connection is closed when this returns, or is being made."""
         with self._lock:
             self._callbacks.clear()
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(JOIN_S_MAX)
 
     def wake(self) -> None:
         """Call everybody back."""
         for callback in list(self._callbacks):
-            callback()
+            with suppress(RuntimeError):  # an event loop that was closed a moment ago
+                callback()
 
     def connect(self) -> Connection | None:
         """A connection that listens; None if this server never will."""
@@ -92,20 +94,26 @@ class _Thread(threading.Thread):
     def __init__(self, listener: Listener) -> None:
         super().__init__(name="fmemory-listen", daemon=True)
         self._listener = listener
-        self._reading, self._writing = os.pipe()
+        self._pid = os.getpid()
         self._stopping = threading.Event()
+        self._pipe_lock = threading.Lock()
+        self._reading, self._writing = os.pipe()
+        self._pipe_open = True
 
     def stop(self) -> None:
-        """Have the thread end soon."""
+        """Have the thread end soon; a forked child's copy has no thread, only its parent's pipe."""
+        if os.getpid() != self._pid:
+            return
         self._stopping.set()
-        with suppress(OSError):  # it has ended by itself
-            os.write(self._writing, b"x")
+        with self._pipe_lock:
+            if self._pipe_open:
+                os.write(self._writing, b"x")
 
     def run(self) -> None:
         delay_s = RECONNECT_S_MIN
         try:
             while not self._stopping.is_set():
-                with suppress(ConnectFailed, psycopg.Error, OSError):
+                with suppress(ConnectError, psycopg.Error, OSError):
                     connection = self._listener.connect()
                     if connection is None:
                         return
@@ -116,9 +124,10 @@ class _Thread(threading.Thread):
                     return
                 delay_s = min(2 * delay_s, RECONNECT_S_MAX)
         finally:
-            os.close(self._reading)
-            writing, self._writing = self._writing, -1
-            os.close(writing)
+            with self._pipe_lock:
+                self._pipe_open = False
+                os.close(self._reading)
+                os.close(self._writing)
 
     def _listen(self, connection: Connection) -> None:
         with selectors.DefaultSelector() as selector:

@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS fmemory_logs (
     name text NOT NULL UNIQUE,
     store_id bytea NOT NULL,
     head_seq bigint NOT NULL,
-    head_ns bigint NOT NULL
+    head_ns bigint NOT NULL,
+    synced_seq bigint NOT NULL
 );
 CREATE TABLE IF NOT EXISTS fmemory_syncs (
     log_id bigint PRIMARY KEY REFERENCES fmemory_logs,
@@ -164,7 +165,10 @@ def _create_tables(connection: psycopg.Connection, timeout_s: float) -> None:
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {milliseconds(timeout_s)}".encode())
         connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})".encode())
-        # Under the lock: who came second finds the tables.
+        # Who came second finds the tables, in use already: even to make them again would wait.
+        (made,) = connection.execute("SELECT to_regclass('fmemory_format')").fetchone() or (None,)
+        if made is not None:
+            return
         connection.execute(_CREATE.encode(), prepare=False)
         connection.execute(
             "INSERT INTO fmemory_format (only_row, version) VALUES (true, %s)"
@@ -177,7 +181,8 @@ def _create_log(connection: psycopg.Connection, name: str, timeout_s: float) -> 
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {milliseconds(timeout_s)}".encode())
         connection.execute(
-            "INSERT INTO fmemory_logs (name, store_id, head_seq, head_ns) VALUES (%s, %b, 0, 0)"
+            "INSERT INTO fmemory_logs (name, store_id, head_seq, head_ns, synced_seq)"
+            " VALUES (%s, %b, 0, 0, 0)"
             " ON CONFLICT (name) DO NOTHING",
             (name, os.urandom(STORE_ID_BYTES)),
         )

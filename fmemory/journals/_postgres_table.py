@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 
@@ -27,7 +27,7 @@ from fmemory.journals._event_table import MetaRow, Part, prefix_keys, stream_of
 from fmemory.journals._postgres_commit import Committer, PostgresTransaction
 from fmemory.journals._postgres_connections import Connection, Connections
 from fmemory.journals._postgres_errors import (
-    ConnectFailed,
+    ConnectError,
     connect_failed,
     is_lost,
     raise_contract_error,
@@ -167,12 +167,10 @@ class PostgresTable:
                 (one.offset + 1, one.size, self._log.log_id, one.seq),
             )
             return [found[0][0] if found else b""]
-        seqs, starts, sizes = (
-            [one.seq for one in parts],
-            [one.offset + 1 for one in parts],
-            [one.size for one in parts],
-        )
-        return [row[0] or b"" for row in self._rows(_PARTS, (seqs, starts, sizes, self._log.log_id))]
+        seqs, sizes = [one.seq for one in parts], [one.size for one in parts]
+        starts = [one.offset + 1 for one in parts]
+        found = self._rows(_PARTS, (seqs, starts, sizes, self._log.log_id))
+        return [row[0] or b"" for row in found]
 
     def find(self, stream: str, event_id: str) -> int | None:
         """The smallest seq in a stream with this event id."""
@@ -260,7 +258,7 @@ class PostgresTable:
         batch_id = bytes.fromhex(error.batch_id)
         try:
             return self._committer.is_committed(batch_id, error.seq, self._timeout_s)
-        except ConnectFailed as failed:
+        except ConnectError as failed:
             raise failed.error from failed.error.__cause__
         except psycopg.Error as failure:
             raise_contract_error(failure, self._target, "settle", self._timeout_s)
@@ -270,13 +268,17 @@ class PostgresTable:
         return seq <= self._durable_seq
 
     def sync(self, upto: int) -> int:
-        """Commit a row synchronously: what was committed before is on disk then.
+        """Have events on disk: if no synchronous commit came after them, make one.
 
         Returns:
-            The newest seq that is known to be on disk.
+            The newest seq that is known to be on disk. A read-only handle makes no commit, so for
+            it that may be less than `upto`.
         """
+        self.check_open()
+        if upto > self._durable_seq:
+            self._note_durable(self._connections.read(self._synced_seq, "sync"))
         if upto > self._durable_seq and not self.read_only:
-            self._connections.read(self._sync, "sync")
+            self._note_durable(self._connections.read(self._sync, "sync"))
         return self._durable_seq
 
     # Handle
@@ -301,7 +303,9 @@ class PostgresTable:
 
     def health(self) -> JournalHealth:
         """The state of the handle; asks nothing of the server."""
-        state = "closed" if self._connections.closed else "full" if self._full else "ok"
+        state: Literal["ok", "full", "closed"] = "full" if self._full else "ok"
+        if self._connections.closed:
+            state = "closed"
         notice = self._listener.notice
         return JournalHealth(state, self._durable_seq, () if notice is None else (notice,))
 
@@ -321,7 +325,7 @@ class PostgresTable:
         try:
             with self._connections.use() as connection:
                 return open_log(connection, self._target, create=create, timeout_s=self._timeout_s)
-        except ConnectFailed as failed:
+        except ConnectError as failed:
             raise failed.error from failed.error.__cause__
         except psycopg.Error as error:
             if is_lost(error):
@@ -335,7 +339,20 @@ class PostgresTable:
             lambda connection: connection.execute(query, values, binary=True).fetchall()
         )
 
-    def _sync(self, connection: Connection) -> None:
+    def _synced_seq(self, connection: Connection) -> int:
+        """What commits of anybody have left behind as being on disk."""
+        row = connection.execute(
+            "SELECT greatest(l.synced_seq, s.synced_seq) FROM fmemory_logs l"
+            " JOIN fmemory_syncs s ON s.log_id = l.log_id WHERE l.log_id = %s",
+            (self._log.log_id,),
+        ).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _sync(self, connection: Connection) -> int:
+        """Commit a row of its own synchronously; an empty transaction would not wait for the disk.
+
+        Not the head row: that would wait for whoever appends.
+        """
         with connection.transaction():
             connection.execute(
                 "SET LOCAL synchronous_commit TO on;"
@@ -343,13 +360,12 @@ class PostgresTable:
                 prepare=False,
             )
             row = connection.execute(
-                "UPDATE fmemory_syncs SET synced_seq = greatest(synced_seq, head_seq)"
-                " FROM fmemory_logs WHERE fmemory_logs.log_id = fmemory_syncs.log_id"
-                " AND fmemory_syncs.log_id = %s RETURNING head_seq",
+                "UPDATE fmemory_syncs s SET synced_seq = greatest(s.synced_seq, l.head_seq)"
+                " FROM fmemory_logs l WHERE l.log_id = s.log_id AND s.log_id = %s"
+                " RETURNING s.synced_seq",
                 (self._log.log_id,),
             ).fetchone()
-        if row is not None:
-            self._note_durable(int(row[0]))
+        return 0 if row is None else int(row[0])
 
     def _note_durable(self, seq: int) -> None:
         self._durable_seq = max(self._durable_seq, seq)
@@ -363,7 +379,7 @@ class PostgresTable:
                 connection.execute(f"NOTIFY {self._channel}".encode(), prepare=False)
         except psycopg.Error as error:
             self._notifies = is_lost(error)
-        except (ConnectFailed, MemoryBackendError):
+        except (ConnectError, MemoryBackendError):
             pass
 
 

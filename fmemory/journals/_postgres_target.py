@@ -156,6 +156,7 @@ class PostgresTarget:
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
             **self.parameters,
             "client_encoding": "UTF8",
             "host": self.host,

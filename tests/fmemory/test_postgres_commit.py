@@ -1,0 +1,174 @@
+"""A connection that is lost around COMMIT: the caller is told the truth, each way.
+
+Goal: a receipt for what was written, an error that says "not written" for what was not, and where
+the server stays away an error whose id settles it later. Method: a real server behind a proxy that
+cuts the wire at the COMMIT, before it or behind it. What would have to break: an append that is
+acknowledged and lost, refused and kept, or written twice by the retry that an error invites.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from fmemory import (
+    CommitUnknown,
+    JournalBackend,
+    LogCorrupt,
+    Reason,
+    StorageError,
+    StoreBusy,
+)
+from fmemory.journal import Blob, Draft, Txn
+from fmemory.journals import PostgresMemoryBackend
+from tests.fmemory.postgres_proxy import Cut, Proxy, proxied
+from tests.postgres import Postgres
+
+WAIT_S = 30.0
+
+
+class Scene(NamedTuple):
+    """A memory behind a proxy, and another that is not."""
+
+    proxy: Proxy
+    memory: PostgresMemoryBackend
+    direct: PostgresMemoryBackend
+
+
+@pytest.fixture
+def scene(postgres_server: Postgres, postgres_url: str) -> Iterator[Scene]:
+    if "host=%2F" not in postgres_server.url and "host=/" not in postgres_server.url:
+        pytest.skip("the proxy needs a server that is reached by a socket")
+    with (
+        proxied(postgres_url) as (proxy, url),
+        PostgresMemoryBackend.from_url(url, lock_timeout_s=0.5) as memory,
+        PostgresMemoryBackend.from_url(postgres_url) as direct,
+    ):
+        put(memory, "first")
+        yield Scene(proxy, memory, direct)
+
+
+@pytest.fixture
+def impatient(postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    del postgres_server  # first, for without it the test is skipped
+    monkeypatch.setattr("fmemory.journals._postgres_commit.SETTLE_TIMEOUT_S", 0.3)
+
+
+def put(memory: JournalBackend, record_id: str) -> None:
+    memory.add_note("tea", [1.0], id=record_id)
+
+
+def ids(memory: JournalBackend) -> list[str]:
+    return [one.id for one in memory.iter_all()]
+
+
+def execute(url: str, statement: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def terminate_all(url: str) -> None:
+    """End the connections of everybody else to a database."""
+    execute(
+        url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+
+
+def lost(scene: Scene, cut: Cut, kind: type[StorageError]) -> StorageError:
+    """What the put of "second" raises when the wire is cut there, for good."""
+    scene.proxy.arm(cut, refuse=True)
+    with pytest.raises(kind) as caught:
+        put(scene.memory, "second")
+    return caught.value
+
+
+def test_committed_append_whose_answer_was_lost_gets_its_receipt(scene: Scene) -> None:
+    scene.proxy.arm(Cut.AFTER)
+    put(scene.memory, "second")
+    assert ids(scene.direct) == ["first", "second"]
+
+
+def test_append_whose_commit_was_lost_is_told_as_not_written(scene: Scene) -> None:
+    scene.proxy.arm(Cut.BEFORE)
+    with pytest.raises(StorageError) as caught:
+        put(scene.memory, "second")
+    assert (type(caught.value), caught.value.reason) == (StorageError, Reason.STORAGE_FAILED)
+    assert ids(scene.direct) == ["first"]
+
+
+def test_append_told_as_not_written_can_be_tried_again(scene: Scene) -> None:
+    scene.proxy.arm(Cut.BEFORE)
+    with pytest.raises(StorageError):
+        put(scene.memory, "second")
+    put(scene.memory, "second")
+    assert [one.seq for one in scene.direct.events()] == [1, 2]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("cut", "written"), [(Cut.AFTER, True), (Cut.BEFORE, False)])
+def test_unknown_append_is_settled_when_the_server_is_back(
+    scene: Scene, cut: Cut, written: bool
+) -> None:
+    error = lost(scene, cut, CommitUnknown)
+    scene.proxy.cut_done.wait(WAIT_S)
+    scene.proxy.restore()
+    assert isinstance(error, CommitUnknown)
+    assert scene.memory.was_committed(error) is written
+    assert ids(scene.direct) == (["first", "second"] if written else ["first"])
+
+
+@pytest.mark.usefixtures("impatient")
+def test_unknown_append_names_its_batch_as_it_is_stored(scene: Scene) -> None:
+    error = lost(scene, Cut.AFTER, CommitUnknown)
+    scene.proxy.cut_done.wait(WAIT_S)
+    assert isinstance(error, CommitUnknown)
+    copied = pickle.loads(pickle.dumps(error))
+    assert (copied.reason, copied.seq) == (Reason.COMMIT_UNKNOWN, 2)
+    assert scene.direct.was_committed(copied)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_commit_that_is_still_under_way_is_not_told_as_lost(scene: Scene) -> None:
+    """The server has the rows and waits; only who holds the head row knows that it has ended."""
+    scene.proxy.arm(Cut.HELD)
+    with pytest.raises(CommitUnknown) as caught:
+        put(scene.memory, "second")
+    with pytest.raises(StoreBusy):
+        scene.memory.was_committed(caught.value)
+    scene.proxy.release()
+    scene.proxy.cut_done.wait(WAIT_S)
+    assert scene.direct.was_committed(caught.value)
+
+
+def test_connection_lost_between_writes_is_made_again(scene: Scene, postgres_url: str) -> None:
+    terminate_all(postgres_url)
+    put(scene.memory, "second")
+    assert ids(scene.memory) == ["first", "second"]
+
+
+def test_connection_lost_while_a_plan_runs_writes_nothing(scene: Scene, postgres_url: str) -> None:
+    def plan(_txn: Txn) -> list[Draft]:
+        terminate_all(postgres_url)
+        return [Draft(stream=("a",), revision=1, type="x", payload=Blob(b"x"))]
+
+    with pytest.raises(StorageError) as caught:
+        scene.memory.journal.commit(plan)
+    assert (type(caught.value), scene.direct.head().seq) == (StorageError, 1)
+
+
+def test_row_past_the_head_is_told_as_damage(scene: Scene, postgres_url: str) -> None:
+    execute(
+        postgres_url,
+        "INSERT INTO fmemory_events SELECT log_id, 2, stream_hash, revision, type, event_key,"
+        " batch_id, recorded_at_ns, meta_check, meta, data FROM fmemory_events",
+    )
+    with pytest.raises(LogCorrupt):
+        put(scene.memory, "second")
+    assert scene.direct.head().seq == 1
