@@ -286,8 +286,8 @@ class Tail:
         path = core.active.path if core.files else core.path
         return LogCorrupt(
             f"acknowledged loss: expected events up to seq {synced_seq}, as events.tip says were "
-            f"on disk, got a log that ends at {core.head_seq} ({path}); no file was changed; restore "
-            "what is missing, or, if an older state was put back on purpose, remove events.tip",
+            f"on disk, got a log that ends at {core.head_seq} ({path}); no file was changed; "
+            "restore what is missing, or remove events.tip if an older state is meant",
             reason=LogReason.ACKNOWLEDGED_LOSS,
             path=path,
             first_seq=core.head_seq + 1,

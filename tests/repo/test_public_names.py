@@ -13,7 +13,8 @@ NAMES = {
         Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore Conflict
         ContractError CountRequest CountResult DeleteRequest DeleteResult DuplicateRecord
         ErasedRecord Event FeatureRecord FilesystemMemoryBackend Finding ForkedStore GetRequest
-        GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend InitCommand InitPlan InitShell
+        GetResult Head Health
+        HistoryCompacted InMemoryBackend InMemoryMemoryBackend InitCommand InitPlan InitShell
         InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
         JsonValue LogBackend LogCorrupt LogPoisoned LogSession LogView MemoryBackend
         MemoryBackendConfig MemoryBackendError MemoryConversationStore MemoryErrorKind
