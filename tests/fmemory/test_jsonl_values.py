@@ -22,7 +22,7 @@ from fmemory.journal import Blob, Draft, Erased, Rows, StoredEvent
 from fmemory.journals._jsonl_lines import LINE_BYTES_AIM, decode_payload, encode_batch, payload_of
 from fmemory.journals._jsonl_values import parse_time, time_text
 from fmemory.testing._journal_base import commit, put
-from fmemory_segments import Envelope, NONCE_BYTES, ZERO_CHAIN, payload_digest
+from fmemory_segments import NONCE_BYTES, ZERO_CHAIN, Envelope, payload_digest
 from tests.fmemory.jsonl_tools import files_of, lines_of, open_store
 from tests.segments.event_strategies import make_rows
 
