@@ -112,7 +112,7 @@ def test_any_bits_of_a_float32_come_back(bits: list[bytes]) -> None:
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f8"])
 def test_special_numbers_come_back(dtype: str) -> None:
-    info = np.finfo(dtype)
+    info = np.finfo(np.dtype(dtype))
     numbers = [-0.0, 0.0, info.smallest_subnormal, -info.tiny, info.max, info.eps, 1 / 3, 1e-7]
     rows = one_row(b"", [float(one) for one in numbers], dtype)
     (line,) = lines_for(rows, ("a",))
