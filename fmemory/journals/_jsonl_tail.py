@@ -55,7 +55,8 @@ class Tail:
         """
         core = self._core
         for number, first_seq in enumerate(names.events):
-            self._open_file(first_seq)
+            with reading(core.path):
+                self._open_file(first_seq)
             is_last = number == len(names.events) - 1
             self._take_in(tip, may_cut=may_cut, whole=True, is_last=is_last)
         for name in names.foreign:
@@ -83,7 +84,7 @@ class Tail:
                 return core.head_seq
         elif is_same and self._torn_seen == (active.end, size):
             return core.head_seq
-        with core.tail_lock:
+        with core.tail_lock, reading(core.path):
             self._follow(may_cut=False)
         return core.head_seq
 
@@ -98,7 +99,7 @@ class Tail:
             StoreFull, LogWriteFailed: A torn end could not be set aside; nothing was changed.
         """
         core = self._core
-        with core.tail_lock:
+        with core.tail_lock, reading(core.path):
             tip = self._follow(may_cut=True)
         if core.head_seq < tip.synced_seq:
             raise self._lost(tip.synced_seq)
@@ -107,8 +108,7 @@ class Tail:
     def _follow(self, *, may_cut: bool) -> Tip:
         """Take in what was appended since. The witness is read first: it is never ahead."""
         core = self._core
-        with reading(core.path):
-            tip = core.read_tip()
+        tip = core.read_tip()
         while True:
             self._reopen_if_replaced()
             self._take_in(tip, may_cut=may_cut, whole=False, is_last=True)
@@ -116,9 +116,8 @@ class Tail:
             path = core.path_of(next_seq)
             if path == core.active.path or self._torn_seen is not None:
                 return tip
-            with reading(path):
-                if not has_bytes(core.fs, path):
-                    return tip
+            if not has_bytes(core.fs, path):
+                return tip
             self._open_file(next_seq)
 
     def _take_in(self, tip: Tip, *, may_cut: bool, whole: bool, is_last: bool) -> None:
@@ -266,13 +265,12 @@ class Tail:
         """Go on with the file that the path names now, if its beginning is what was read."""
         core = self._core
         events = core.active
-        with reading(events.path):
-            if core.fs.is_at(events.identity, events.path):
-                return
-            if core.fs.kind(events.path) is None:
-                raise core.went_back("the file that was read, got none", events.path)
-            write = not core.options.read_only
-            fd = core.fs.open_file(events.path, write=write, create=False)
+        if core.fs.is_at(events.identity, events.path):
+            return
+        if core.fs.kind(events.path) is None:
+            raise core.went_back("the file that was read, got none", events.path)
+        write = not core.options.read_only
+        fd = core.fs.open_file(events.path, write=write, create=False)
         replaced = OpenFile(fd, core.fs.close)
         kept = core.file_of(events)
         for at in range(0, events.end, COMPARE_BYTES):
@@ -286,8 +284,8 @@ class Tail:
         path = core.active.path if core.files else core.path
         return LogCorrupt(
             f"acknowledged loss: expected events up to seq {synced_seq}, as events.tip says were "
-            f"on disk, got a log that ends at {core.head_seq} ({path}); no file was changed; restore "
-            "what is missing, or, if an older state was put back on purpose, remove events.tip",
+            f"on disk, got a log that ends at {core.head_seq} ({path}); no file was changed; "
+            "restore what is missing, or remove events.tip if an older state is meant",
             reason=LogReason.ACKNOWLEDGED_LOSS,
             path=path,
             first_seq=core.head_seq + 1,
@@ -312,6 +310,6 @@ def rewrite_suspect(core: Core, first_seq: int) -> None:
         with writing(events.path):
             write_file(core.fs, core.path, events_name(events.first_seq), data)
             fd = core.fs.open_file(events.path, write=True, create=False)
-        events.file = OpenFile(fd, core.fs.close)
-        events.identity = core.fs.identity(fd)
+            events.file = OpenFile(fd, core.fs.close)
+            events.identity = core.fs.identity(fd)
     core.note(f"events from seq {first_seq} on were written anew, as a sync of them had failed")

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from crc32c import crc32c
 from msgspec import UNSET, UnsetType
 
@@ -165,7 +164,7 @@ def row_texts(rows: Rows, ids: tuple[str, ...], salt: int) -> Iterator[bytes]:
     """
     vectors = np.ascontiguousarray(rows.vectors)
     lists = _short(vectors)
-    finite: npt.NDArray[np.bool_] = np.isfinite(vectors).all(axis=1)
+    is_finite: list[bool] = np.all(np.isfinite(vectors), axis=1).tolist()
     offsets = rows.note_offsets.tolist()
     times = rows.timestamps.astype("<f8", copy=False).tobytes()
     for number, record_id in enumerate(ids):
@@ -179,7 +178,7 @@ def row_texts(rows: Rows, ids: tuple[str, ...], salt: int) -> Iterator[bytes]:
             rows.nonces[NONCE_BYTES * number : NONCE_BYTES * (number + 1)],
             rows.digests[number].tobytes() if is_erased and rows.digests is not None else b"",
         )
-        vector = lists[number] if finite[number] else None
+        vector = lists[number] if is_finite[number] else None
         yield seal(_row_text(row, vector, vectors.dtype), salt)
 
 
