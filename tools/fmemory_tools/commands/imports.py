@@ -256,10 +256,10 @@ def _show_fates(name: str, outcomes: Sequence[FiddlesticksOutcome]) -> None:
 def _fiddlesticks_told(source: str) -> Iterator[None]:
     """A sign that work goes on, and one line for each thing wrong with the source."""
     from fmemory_tools._console import progress
-    from fmemory_tools._failure import FINDING, USAGE, Failure
+    from fmemory_tools._failure import CANNOT_OPEN, FINDING, USAGE, Failure
     from fmemory_tools.importers import BadSource
     from fmemory_tools.importers._shape import FIDDLESTICKS, shape_of
-    from fmemory_tools.importers.fiddlesticks import MissingExtra, is_url
+    from fmemory_tools.importers.fiddlesticks import CannotRead, is_url
 
     path = Path(source)
     label = "PostgreSQL" if is_url(source) else path.name
@@ -278,8 +278,8 @@ def _fiddlesticks_told(source: str) -> Iterator[None]:
         raise Failure(
             f"{bad}; nothing was imported{advice}", FINDING if bad.lines else USAGE
         ) from bad
-    except MissingExtra as missing:
-        raise Failure(f"{missing}; nothing was imported") from missing
+    except CannotRead as problem:
+        raise Failure(f"{problem}; nothing was imported", CANNOT_OPEN) from problem
 
 
 def _apply(plan: SessionsPlan, store: str | None, *, json: bool) -> None:

@@ -147,7 +147,7 @@ def _manifest(session: StoredSession, bad: list[BadLine]) -> SessionManifest | N
             harness_version=_text(value, "harness_version"),
             last_known_good_commit=_text_or_none(value, "last_known_good_commit"),
             init_plan=plan,
-            metadata=as_object(value.get("metadata"), "metadata"),
+            metadata=as_object(value.get("metadata") or {}, "metadata"),
         )
     except (Malformed, ContractError) as problem:
         bad.append(part.bad(problem))

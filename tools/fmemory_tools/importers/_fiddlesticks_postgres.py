@@ -24,21 +24,21 @@ CONNECT_TIMEOUT_S = 10
 _NAME = "PostgreSQL"
 
 
-class MissingExtra(Exception):  # noqa: N818 - what is missing is a package, not a rule broken
-    """A package that an optional part needs is not installed."""
+class CannotRead(Exception):  # noqa: N818 - an outcome, told in one line
+    """The source could not be looked at: a package is missing, or the server does not answer."""
 
 
 def read_table(url: str, bad: list[BadLine]) -> tuple[str, list[StoredSession]]:
     """The source's name, `host:port/database`, and its sessions; rows that cannot be read: `bad`.
 
     Raises:
-        BadSource: There is no such server, database or table.
-        MissingExtra: psycopg is not installed.
+        BadSource: The URL is none, or there is no such table.
+        CannotRead: psycopg is not installed, or the server or database cannot be reached.
     """
     try:
         import psycopg
     except ImportError as error:
-        raise MissingExtra(
+        raise CannotRead(
             "importing from PostgreSQL needs psycopg, which is in the extra `postgres`:"
             " pip install 'fmemory[postgres]'"
         ) from error
@@ -49,7 +49,7 @@ def read_table(url: str, bad: list[BadLine]) -> tuple[str, list[StoredSession]]:
             name = f"{connection.info.host}:{connection.info.port}/{connection.info.dbname}"
             return name, _sessions(connection, name, bad)
     except psycopg.Error as error:
-        raise BadSource(_NAME, without_secrets(str(error), url)) from None
+        raise CannotRead(f"{_NAME}: {without_secrets(str(error), url)}") from None
 
 
 def without_secrets(message: str, url: str) -> str:

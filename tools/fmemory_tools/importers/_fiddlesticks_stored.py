@@ -65,9 +65,11 @@ def session_of(session_id: str, place: str, state: JsonObject, bad: list[BadLine
     """The session that one JSON object describes; items that are no objects go to `bad`.
 
     Raises:
-        Malformed: The object is not a session's: a list is missing, or the manifest no object.
+        Malformed: The object is not a session's, or of another session.
     """
-    lists = {name: as_array(state.get(name), name) for name in _LISTS}
+    if not state.keys() & {"manifest", *_LISTS}:
+        raise Malformed("no session of Fiddlesticks: it has neither a manifest nor a transcript")
+    lists = {name: as_array(state.get(name, []), name) for name in _LISTS}
     bad.extend(unknown_keys(Part(place, state), ("session_id", "manifest", *_LISTS)))
     manifest, steps = _manifest(place, state.get("manifest"), bad)
     _check_id(session_id, state)

@@ -22,9 +22,8 @@ from fmemory_tools.importers._fiddlesticks_files import read_folder
 from fmemory_tools.importers._fiddlesticks_models import SessionModels, Timed, models_of
 from fmemory_tools.importers._fiddlesticks_postgres import (
     SCHEMES,
-    MissingExtra,
+    CannotRead,
     read_table,
-    without_secrets,
 )
 from fmemory_tools.importers._fiddlesticks_sqlite import SQLITE_MAGIC, read_database
 from fmemory_tools.importers._fiddlesticks_stored import FORMAT, StoredSession, bad_place
@@ -35,12 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT",
+    "CannotRead",
     "FiddlesticksPlan",
     "FiddlesticksSession",
-    "MissingExtra",
     "is_url",
     "plan_fiddlesticks",
-    "without_secrets",
 ]
 
 SOURCE_KEY = "source"
@@ -94,7 +92,7 @@ def plan_fiddlesticks(source: str, *, skip_bad: bool = False) -> FiddlesticksPla
     Raises:
         BadSource: It is nothing of Fiddlesticks, or something in it is malformed and `skip_bad` is
             not set.
-        MissingExtra: It is in PostgreSQL, and psycopg is not installed.
+        CannotRead: It is in PostgreSQL, and psycopg is not installed or nothing answers.
         OSError: It cannot be read.
 
     Cost: all sessions are in memory at once.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 IMPORTED_TYPE = "fiddlesticks.imported"
 
 _ENDS = ("session_deleted", "stream_deleted")
+_READ_ONE_BY_ONE_MAX = 100
 _APPENDED = ("progress", "checkpoint", "message")
 _REPLACED = ("manifest", "features")
 # Times whose nanoseconds do not fit 64 bits are kept in the models only.
@@ -93,11 +94,13 @@ def apply_fiddlesticks(memory: LogBackend, plan: FiddlesticksPlan) -> list[Fiddl
         Conflict: Another process wrote to a session meanwhile. Nothing of this session was
             written; those before it were.
     """
-    return [_apply(memory, one) for one in plan.sessions]
+    present = _present(memory, {one.session_id for one in plan.sessions})
+    return [_apply(memory, one, present[one.session_id]) for one in plan.sessions]
 
 
-def _apply(memory: LogBackend, session: FiddlesticksSession) -> FiddlesticksOutcome:
-    present = _present(memory, session.session_id)
+def _apply(
+    memory: LogBackend, session: FiddlesticksSession, present: _Present
+) -> FiddlesticksOutcome:
     if not present.is_there and not _has_something(session):
         return FiddlesticksOutcome(session.session_id, Fate.EMPTY)
     why = _why_not(session, present)
@@ -117,19 +120,40 @@ def _apply(memory: LogBackend, session: FiddlesticksSession) -> FiddlesticksOutc
     )
 
 
-def _present(memory: LogBackend, session_id: str) -> _Present:
-    found = _Present()
-    for event in memory.events(stream=("session", session_id)):
-        if event.type in _ENDS:
-            found = _Present(life=found.life + 1)
-        elif event.event_id is None or not event.event_id.startswith(f"{FORMAT}:"):
-            found.others += 1
-        elif event.type == IMPORTED_TYPE:
-            found.names.append(_source_name(event))
-        else:
-            _, kind, _, digest = event.event_id.partition("#")[0].split(":")
-            found.digests[kind].append(digest)
-        found.revision = event.revision
+def _present(memory: LogBackend, session_ids: set[str]) -> dict[str, _Present]:
+    """What is there of each session.
+
+    Cost: a pass over each session's events; over those of all sessions of the store, if many are
+    asked for, because a store of files looks through its whole log for one.
+    """
+    found: dict[str, _Present] = defaultdict(_Present)
+    for event in _events(memory, session_ids):
+        session_id = event.stream[1]
+        if session_id in session_ids:
+            found[session_id] = _after(found[session_id], event)
+    return found
+
+
+def _events(memory: LogBackend, session_ids: set[str]) -> Iterator[Event]:
+    if len(session_ids) > _READ_ONE_BY_ONE_MAX:
+        yield from memory.events(stream_prefix=("session",))
+        return
+    for session_id in session_ids:
+        yield from memory.events(stream=("session", session_id))
+
+
+def _after(found: _Present, event: Event) -> _Present:
+    """What is there with one event more."""
+    if event.type in _ENDS:
+        return _Present(life=found.life + 1, revision=event.revision)
+    found.revision = event.revision
+    if event.event_id is None or not event.event_id.startswith(f"{FORMAT}:"):
+        found.others += 1
+    elif event.type == IMPORTED_TYPE:
+        found.names.append(_source_name(event))
+    else:
+        _, kind, _, digest = event.event_id.partition("#")[0].split(":")
+        found.digests[kind].append(digest)
     return found
 
 
