@@ -126,7 +126,8 @@ def read_database(path: Path, bad: list[BadLine]) -> list[StoredSession]:
             _check_is_whole(connection, path.name)
             _check_tables(connection, path.name, bad)
             return _sessions({one: _rows(connection, one, bad) for one in TABLES}, bad)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # Python cannot decode the words of an error that repeat a damaged name.
         raise BadSource(path.name, f"cannot be read as a SQLite file: {error}") from error
 
 
