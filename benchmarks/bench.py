@@ -50,6 +50,7 @@ class Bench:
         rounds: Rounds of a workload.
         rest_s: Pause before a block that writes.
         say: Shows one line of progress.
+        kinds: The sides, ours first.
     """
 
     data: Dataset
@@ -57,6 +58,7 @@ class Bench:
     rounds: int
     rest_s: float
     say: Callable[[str], None]
+    kinds: tuple[SideKind, ...] = KINDS
     _filled: dict[tuple[Order, int], dict[str, Side]] = field(default_factory=dict)
     _numbered: int = 0
 
@@ -76,7 +78,7 @@ class Bench:
             data = self.ordered(order)
             expected = data.fingerprint()
             self._filled[key] = {
-                kind.name: self._fill(kind, data, batch_rows, expected) for kind in KINDS
+                kind.name: self._fill(kind, data, batch_rows, expected) for kind in self.kinds
             }
         return self._filled[key]
 
@@ -102,8 +104,9 @@ class Bench:
         side = self.open(kind, path, durable=False)
         for batch in data.batches(batch_rows if kind.name == OURS else FILL_ROWS):
             side.put(batch)
-        side.close()
-        side = self.open(kind, path, durable=True)
+        if kind.persistent:
+            side.close()
+            side = self.open(kind, path, durable=True)
         require_equal(kind.name, fingerprint(side.pages(CHECK_PAGE_ROWS)), expected)
         return side
 

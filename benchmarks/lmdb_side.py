@@ -125,6 +125,7 @@ class Lmdb:
     """LMDB with the defaults of its documentation and a map that is large enough."""
 
     name: str = "LMDB"
+    persistent: bool = True
 
     def open(self, path: Path, *, dim: int, dtype: str, durable: bool) -> Side:
         return LmdbSide(path, dim=dim, dtype=dtype, durable=durable)

@@ -2,6 +2,7 @@
 
     python benchmarks/run.py --records 50000 --dim 384
     python benchmarks/run.py --records 1000000 --only open-batches open-singles
+    python benchmarks/run.py --records 5000 --journals
 
 It is a harness, not a test: a missed target is shown and does not fail the run. Times of one
 machine are worth little elsewhere; the ratios are taken within one run and hold up better.
@@ -13,6 +14,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 # A script finds its own folder on the path, not the one above it.
@@ -23,6 +25,7 @@ from rich.console import Console
 from benchmarks import opens, plot, raw_bounds, reads, report, writes
 from benchmarks.bench import KINDS, Bench, Workload
 from benchmarks.dataset import Dataset
+from benchmarks.fmemory_side import FmemoryOn, other_journals
 
 WORKLOADS: tuple[Workload, ...] = (*reads.WORKLOADS, *writes.WORKLOADS, *opens.WORKLOADS)
 
@@ -31,13 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the workloads asked for, print the results and write what was asked to be written."""
     options = _parse(arguments)
     console = Console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="fmemory-bench-", dir=options.folder) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="fmemory-bench-", dir=options.folder) as folder,
+        _journals(wanted=options.journals) as journals,
+    ):
         bench = Bench(
             data=Dataset(options.records, options.dim, options.dtype, options.seed),
             folder=Path(folder),
             rounds=options.rounds,
             rest_s=options.rest,
             say=lambda text: console.print(text, style="dim"),
+            kinds=(*KINDS, *journals),
         )
         found = _measure(bench, options.only)
         bench.close()
@@ -68,10 +75,15 @@ def _measure(bench: Bench, only: Sequence[str]) -> report.Report:
     return found
 
 
+def _journals(*, wanted: bool) -> AbstractContextManager[tuple[FmemoryOn, ...]]:
+    """The further sides of `--journals`."""
+    return other_journals() if wanted else nullcontext(())
+
+
 def _settings(bench: Bench) -> dict[str, str]:
     """What every side reports of a store opened for durable writes."""
     found: dict[str, str] = {}
-    for kind in KINDS:
+    for kind in bench.kinds:
         side = bench.fresh(kind)
         found[kind.name] = side.settings()
         side.close()
@@ -93,6 +105,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--folder", type=Path, help="where the stores go (default: the temporary folder)")
     add("--json", type=Path, metavar="FILE", help="write every sample to FILE")
     add("--plot", type=Path, metavar="FILE", help="draw the ratios into the PNG file FILE")
+    add(
+        "--journals",
+        action="store_true",
+        help="add fmemory on SQLite, JSON Lines, PostgreSQL and in memory as sides",
+    )
     add("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     return parser.parse_args(arguments)
 

@@ -58,6 +58,10 @@ class SideKind(Protocol):
     def name(self) -> str:
         """Short name, the same in table, JSON and plot."""
 
+    @property
+    def persistent(self) -> bool:
+        """A store can be closed and opened again."""
+
     def open(self, path: Path, *, dim: int, dtype: str, durable: bool) -> Side:
         """Open or create the store in the folder `path`; not durable = as fast as it can be filled.
 

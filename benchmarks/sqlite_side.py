@@ -222,6 +222,7 @@ class Sqlite:
     """SQLite with the defaults of its documentation."""
 
     name: str = "SQLite"
+    persistent: bool = True
 
     def open(self, path: Path, *, dim: int, dtype: str, durable: bool) -> Side:
         return SqliteSide(path, dim=dim, dtype=dtype, durable=durable)
@@ -232,6 +233,7 @@ class TunedSqlite:
     """SQLite with the pragmas and the schema that suit this work best."""
 
     name: str = "SQLite tuned"
+    persistent: bool = True
 
     def open(self, path: Path, *, dim: int, dtype: str, durable: bool) -> Side:
         return TunedSqliteSide(path, dim=dim, dtype=dtype, durable=durable)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
-from benchmarks.bench import KINDS, Bench, Outcome, Workload, require_equal
+from benchmarks.bench import Bench, Outcome, Workload, require_equal
 from benchmarks.dataset import fingerprint, unordered_fingerprint
 from benchmarks.raw_bounds import NOTE_BYTES, RawDisk
 from benchmarks.side import Side
@@ -37,7 +37,7 @@ def _put_batch(bench: Bench) -> Outcome:
 
 
 def _put(bench: Bench, *, batch_rows: int, puts: int) -> Outcome:
-    sides = {kind.name: bench.fresh(kind) for kind in KINDS}
+    sides = {kind.name: bench.fresh(kind) for kind in bench.kinds}
     blocks = {name: _put_block(bench, side, batch_rows, puts) for name, side in sides.items()}
     for name, block in blocks.items():
         block()
@@ -56,7 +56,7 @@ def _put(bench: Bench, *, batch_rows: int, puts: int) -> Outcome:
 
 
 def _put_threads(bench: Bench) -> Outcome:
-    shared = {kind.name: [bench.fresh(kind)] * THREADS for kind in KINDS}
+    shared = {kind.name: [bench.fresh(kind)] * THREADS for kind in bench.kinds}
     shared["SQLite × 8"] = _connections(bench, bench.folder / "sqlite-connections")
     blocks: dict[str, Block] = {}
     with ThreadPoolExecutor(THREADS) as pool:

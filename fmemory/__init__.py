@@ -43,7 +43,7 @@ from fmemory.errors import (
     UnsupportedPlatform,
 )
 from fmemory.journal import Capabilities, Journal
-from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend
+from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend, SqliteMemoryBackend
 from fmemory.log_models import (
     ErasedRecord,
     Event,
@@ -179,6 +179,7 @@ __all__ = [
     "SessionManifest",
     "SessionPage",
     "SessionView",
+    "SqliteMemoryBackend",
     "Stats",
     "StorageError",
     "StoreBusy",

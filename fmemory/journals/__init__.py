@@ -1,11 +1,13 @@
-"""The journals of this package, each with its backend."""
+"""Where events are stored: the journals of this package, each with its backend."""
 
 from fmemory.journals._memory import InMemoryMemoryBackend, MemoryJournal
 from fmemory.journals._segments import SegmentJournal, SegmentMemoryBackend
+from fmemory.journals._sqlite import SqliteMemoryBackend
 
 __all__ = [
     "InMemoryMemoryBackend",
     "MemoryJournal",
     "SegmentJournal",
     "SegmentMemoryBackend",
+    "SqliteMemoryBackend",
 ]

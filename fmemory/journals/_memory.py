@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from fmemory._engine.backend import JournalBackend
 from fmemory._engine.work import payload_bytes
 from fmemory.errors import (
     ClosedStore,
-    ContractError,
     NotFound,
     Reason,
     StorageError,
@@ -45,18 +43,16 @@ from fmemory.journal import (
     StreamInfo,
     Usage,
 )
+from fmemory.journals._pages import ROW_MASK, check_draft, merged, row_spans
+from fmemory.journals._txn import JournalTxn
 from fmemory_segments import StreamIndex, chain_step, event_digest, payload_digest
 from fmemory_segments.event import (
-    EVENT_BYTES_MAX,
     LOC_ROW_BITS,
     NONCE_BYTES,
-    ROWS_MAX,
     ZERO_CHAIN,
     UInt64Array,
     VectorArray,
 )
-
-_ROW_MASK = (1 << LOC_ROW_BITS) - 1
 
 
 class MemoryJournal:
@@ -140,7 +136,7 @@ class MemoryJournal:
         bodies = bytearray(b"\xdd" + (3 * len(locs)).to_bytes(4, "big")) if notes else bytearray()
         blocks: list[VectorArray] = []
         embedding_ids: list[str | None] = []
-        for seq, first, stop in _spans(locs):
+        for seq, first, stop in row_spans(locs):
             rows = self._events[seq - 1].payload
             assert isinstance(rows, Rows)
             embedding_ids += rows.embedding_ids[first:stop]
@@ -148,12 +144,12 @@ class MemoryJournal:
                 bodies += rows.notes[rows.note_offsets[first] : rows.note_offsets[stop]]
             if vectors:
                 blocks.append(rows.vectors[first:stop])
-        return RowPage(bodies, _merged(blocks), embedding_ids)
+        return RowPage(bodies, merged(blocks), embedding_ids)
 
     def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
         """A copy of one row."""
         self._check_open()
-        rows, number = self._events[(loc >> LOC_ROW_BITS) - 1].payload, loc & _ROW_MASK
+        rows, number = self._events[(loc >> LOC_ROW_BITS) - 1].payload, loc & ROW_MASK
         assert isinstance(rows, Rows)
         body = bytes(rows.notes[rows.note_offsets[number] : rows.note_offsets[number + 1]])
         return body, rows.vectors[number].copy(), rows.embedding_ids[number]
@@ -201,11 +197,11 @@ class MemoryJournal:
             self._check_open()
             head = len(self._events)
             now = max(self._clock(), self._last_ns())
-            drafts = plan(_MemoryTxn(self, head, now))
+            drafts = plan(JournalTxn(self, head, now))
             if not drafts:
                 return None
             for draft in drafts:
-                _check_size(draft)
+                check_draft(draft)
             self._extend(
                 _stored(draft, head + number, now) for number, draft in enumerate(drafts, 1)
             )
@@ -318,55 +314,6 @@ class MemoryJournal:
             callback()
 
 
-@dataclass(frozen=True, slots=True)
-class _MemoryTxn:
-    """The journal itself, under its lock."""
-
-    _journal: MemoryJournal
-    head_seq: int
-    now_ns: int
-
-    @property
-    def store_id(self) -> bytes:
-        return self._journal.store_id
-
-    def refresh(self) -> int:
-        return self.head_seq
-
-    def fold(
-        self, after: int, upto: int, stream: Stream | None = None
-    ) -> Iterator[Envelope | RowRun]:
-        return self._journal.fold(after, upto, stream)
-
-    def envelopes(
-        self,
-        after: int,
-        upto: int,
-        *,
-        stream: Stream | None = None,
-        backwards: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[Envelope]:
-        return self._journal.envelopes(after, upto, stream=stream, backwards=backwards, limit=limit)
-
-    def payloads(self, seqs: Sequence[int]) -> list[Payload]:
-        return self._journal.payloads(seqs)
-
-    def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
-        return self._journal.rows(locs, notes=notes, vectors=vectors)
-
-    def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
-        return self._journal.row(loc)
-
-    def find(self, stream: Stream, event_id: str) -> int | None:
-        return self._journal.find(stream, event_id)
-
-    def streams(
-        self, prefix: Stream = (), before: int | None = None, limit: int | None = None
-    ) -> list[StreamInfo]:
-        return self._journal.streams(prefix, before, limit)
-
-
 class InMemoryMemoryBackend(JournalBackend):
     """A memory that lives as long as its process. Durability: none.
 
@@ -410,42 +357,3 @@ def _stored(draft: Draft, seq: int, now_ns: int) -> StoredEvent:
         draft.count,
     )
     return StoredEvent(envelope, payload)
-
-
-def _check_size(draft: Draft) -> None:
-    payload = draft.payload
-    if isinstance(payload, Rows) and len(payload) > ROWS_MAX:
-        raise ContractError(
-            f"expected at most {ROWS_MAX} rows in one event, got {len(payload)}; nothing was"
-            " written; append several events",
-            reason=Reason.TOO_LARGE,
-        )
-    if payload_bytes(payload) > EVENT_BYTES_MAX:
-        raise ContractError(
-            f"expected a payload of at most {EVENT_BYTES_MAX} bytes, got"
-            f" {payload_bytes(payload)}; nothing was written; split it",
-            reason=Reason.TOO_LARGE,
-        )
-
-
-def _spans(locs: UInt64Array) -> Iterator[tuple[int, int, int]]:
-    """Neighbouring rows of one event: seq, first row, row after the last."""
-    values = locs.tolist()
-    start = 0
-    for end in range(1, len(values) + 1):
-        if end == len(values) or values[end] != values[end - 1] + 1 or not values[end] & _ROW_MASK:
-            seq, first = values[start] >> LOC_ROW_BITS, values[start] & _ROW_MASK
-            yield seq, first, first + end - start
-            start = end
-
-
-def _merged(blocks: list[VectorArray]) -> list[VectorArray]:
-    """Copies, with neighbours of one dtype and dim put together."""
-    groups: list[list[VectorArray]] = []
-    for block in blocks:
-        last = groups[-1][-1] if groups else None
-        if last is not None and last.dtype == block.dtype and last.shape[1] == block.shape[1]:
-            groups[-1].append(block)
-        else:
-            groups.append([block])
-    return [np.concatenate(group) for group in groups]

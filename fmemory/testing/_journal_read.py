@@ -363,6 +363,15 @@ class StreamsPart(JournalSuiteBase):
         found = [one.stream for one in journal.streams(("user1",))]
         assert found == [("user1", "a"), ("user1",)]
 
+    @pytest.mark.parametrize("label", ["%", "_", "a_b", "a%", "*", "[a]", '"', "\\", ",", "a\x00"])
+    def test_prefix_is_no_pattern(self, journal: Journal, label: str) -> None:
+        names: list[Stream] = [(label,), (label, "x"), (label, "x", "y"), ("aXb",), ("ab", "x")]
+        commit(journal, *(blob(stream=name) for name in names))
+        found = [one.stream for one in journal.streams((label,))]
+        assert found == [(label, "x", "y"), (label, "x"), (label,)]
+        found = [one.stream for one in journal.streams((label, "x"))]
+        assert found == [(label, "x", "y"), (label, "x")]
+
     def test_pages_by_before_are_the_whole_list(self, journal: Journal) -> None:
         commit(journal, *(blob(stream=("s", str(i))) for i in range(10)))
         whole = [one.stream for one in journal.streams(("s",))]

@@ -24,7 +24,7 @@ TEXTS = (
     "\u00e9 is not e\u0301",
     "漢字 кириллица \U0001f469\u200d\U0001f680",
     "\ufeff\ufffe\uffff\U0010ffff",
-    "x" * 300_000,
+    "x" * 1_048_576,
     '{"lc": 2, "type": "constructor", "id": ["os", "system"]}',
 )
 IDS = ("a", " ", "a/b", "../x", "a.b", "a\x00b", "\u00e9", "e\u0301", "A", "\U0001f680", "x" * 4096)

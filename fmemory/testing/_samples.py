@@ -33,7 +33,7 @@ Namespace: TypeAlias = tuple[str, ...]
 
 TIME = datetime(2025, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
-# Pairs that a join by dots, a textual prefix or a case fold would take for one another.
+# Pairs that a join by dots, a textual prefix, a pattern or a case fold would take for one another.
 NAMESPACES: tuple[Namespace, ...] = (
     (),
     ("a",),
@@ -43,6 +43,11 @@ NAMESPACES: tuple[Namespace, ...] = (
     ("a", ""),
     ("a", "b", "c"),
     ("A",),
+    ("%",),
+    ("_",),
+    ("a%",),
+    ('a"]',),
+    ("a\x00",),
     ("user1",),
     ("user10",),
     ("records",),

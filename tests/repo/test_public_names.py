@@ -20,10 +20,10 @@ NAMES = {
         MemoryFileError MemoryRecord MemoryView Message MetaGetRequest MetaResult MetaSetRequest
         NewEvent NotFound Note ProgressEntry PutRequest PutResult ReadOnlyStore Reason Receipt
         RecoveryReport Role Run RunCheckpoint RunStatus ScanRequest ScanResult ScoredRecord
-        SegmentMemoryBackend Session SessionInfo SessionManifest SessionPage SessionView Stats
-        StorageError StoreBusy StoreFull StreamPage StreamStats StreamSummary TimeRange ToolCall
-        TypeStats UnsupportedPlatform VectorBlock __version__ aopen audit create_memory_backend
-        messages
+        SegmentMemoryBackend Session SessionInfo SessionManifest SessionPage SessionView
+        SqliteMemoryBackend Stats StorageError StoreBusy StoreFull StreamPage StreamStats
+        StreamSummary TimeRange ToolCall TypeStats UnsupportedPlatform VectorBlock __version__
+        aopen audit create_memory_backend messages
     """,
     "fmemory_segments": """
         Blob Commit DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased FRAME_BYTES_MAX
@@ -43,7 +43,7 @@ NAMES = {
         StreamInfo Txn Usage
     """,
     "fmemory.journals": """
-        InMemoryMemoryBackend MemoryJournal SegmentJournal SegmentMemoryBackend
+        InMemoryMemoryBackend MemoryJournal SegmentJournal SegmentMemoryBackend SqliteMemoryBackend
     """,
     "fmemory.testing": """
         Capability CapabilityReport CapabilityRow Composed JournalSuite MemoryBackendSuite

@@ -1,0 +1,467 @@
+"""Events in an SQLite file, which may hold other people's tables too.
+
+One connection writes and one reads, each under a lock; with the write-ahead log neither waits for
+the other. A commit is `BEGIN IMMEDIATE`, the plan, inserts, `COMMIT`: SQLite's own lock keeps other
+processes out meanwhile. docs/sqlite.md has the tables and what is promised.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from fmemory._engine.backend import JournalBackend
+from fmemory.errors import ClosedStore, ForkedStore, LogPoisoned
+from fmemory.journal import Capabilities, Durability, JournalHealth, Stream, StreamInfo
+from fmemory.journals._event_table import EventRow, MetaRow, Part, prefix_keys, stream_of
+from fmemory.journals._sqlite_file import (
+    busy,
+    check_place,
+    connect,
+    identity,
+    moved,
+    polled,
+    prepare_tables,
+    store_id,
+    translated,
+)
+from fmemory.journals._table_journal import TableJournal
+from fmemory_segments._sync import IntervalSync
+
+LOCK_TIMEOUT_S: Final = 5.0
+INTERVAL_S: Final = 0.1
+SEQS_A_QUERY: Final = 500
+
+_SYNCHRONOUS: Final = {"fsync": "FULL", "interval": "NORMAL", "os": "NORMAL"}
+_META = "seq, recorded_at_ns, meta, checksum"
+_STREAM_ID = "(SELECT id FROM fmemory_streams WHERE key = ?)"
+_STREAM = "key, revision, first_seq, last_seq, last_recorded_at_ns"
+_UPSERT_STREAM = """
+INSERT INTO fmemory_streams (key, kind, revision, first_seq, last_seq, last_recorded_at_ns)
+VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET revision = excluded.revision,
+    last_seq = excluded.last_seq, last_recorded_at_ns = excluded.last_recorded_at_ns
+"""
+_INSERT = f"""
+INSERT INTO fmemory_events
+    (seq, stream, revision, type, event_id, recorded_at_ns, meta, checksum, data)
+VALUES (?, {_STREAM_ID}, ?, ?, ?, ?, ?, ?, ?)
+"""
+_FORKED: Final[list[sqlite3.Connection]] = []
+"""Connections of the parent in a forked child: closing them there would disturb the parent's."""
+
+
+class SqliteTransaction:
+    """The transaction of the one writer."""
+
+    def __init__(self, database: sqlite3.Connection, head_seq: int, head_ns: int) -> None:
+        self._database = database
+        self.head_seq = head_seq
+        self.head_ns = head_ns
+        self.last_seq = head_seq
+
+    def append(self, rows: Sequence[EventRow], streams: Sequence[StreamInfo]) -> None:
+        """Insert events and what is known of their streams."""
+        keys = {row.stream: stream_of(row.stream) for row in rows}
+        key_of = {stream: key for key, stream in keys.items()}
+        self._database.executemany(
+            _UPSERT_STREAM,
+            [
+                (
+                    key_of[info.stream],
+                    info.stream[0],
+                    info.revision,
+                    info.first_seq,
+                    info.last_seq,
+                    info.last_recorded_at_ns,
+                )
+                for info in streams
+            ],
+        )
+        self._database.executemany(_INSERT, rows)
+        self.last_seq = rows[-1].seq
+
+
+class SqliteTable:
+    """The events of one SQLite file. See `EventTable`."""
+
+    capabilities = Capabilities(
+        kind="sqlite", persistent=True, multi_process=True, reads_streams=True
+    )
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        durability: Durability = "fsync",
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+    ) -> None:
+        self._file = path.absolute()
+        self.path = str(self._file)
+        self.read_only = read_only
+        self._durability = durability
+        self._lock_timeout_s = lock_timeout_s
+        self._process = os.getpid()
+        self._is_closed = False
+        self._poison = ""
+        self._durable_seq = 0
+        self._write_lock = threading.Lock()
+        self._read_lock = threading.RLock()
+        self._synchronous = ""
+        is_new = check_place(self._file, create=create and not read_only)
+        with translated(self._file):
+            if is_new:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = None if read_only else self._connect()
+            try:
+                if self._writer is not None and create:
+                    prepare_tables(self._writer, self._file, lock_timeout_s)
+                self._reader = self._connect()
+                self.store_id = store_id(self._reader, self._file)
+            except BaseException:
+                if self._writer is not None:
+                    self._writer.close()
+                raise
+        self._identity = identity(self._file)
+        if is_new:
+            _sync_folder(self._file.parent)
+        self._interval = IntervalSync(_sync_if_alive(weakref.ref(self)), INTERVAL_S)
+
+    # Reading
+
+    def head_seq(self) -> int:
+        """The newest seq."""
+        return int(self._rows("SELECT coalesce(max(seq), 0) FROM fmemory_events")[0][0])
+
+    def metas(
+        self, after: int, upto: int, *, stream: str | None, backwards: bool, limit: int
+    ) -> list[MetaRow]:
+        """Metas by seq."""
+        of_stream = "" if stream is None else f" AND stream = {_STREAM_ID}"
+        order = "DESC" if backwards else "ASC"
+        rows = self._rows(
+            f"SELECT {_META} FROM fmemory_events WHERE seq > ? AND seq <= ?{of_stream}"
+            f" ORDER BY seq {order} LIMIT ?",
+            (after, upto, *(() if stream is None else (stream,)), limit),
+        )
+        return list(map(MetaRow._make, rows))
+
+    def metas_of(self, seqs: Sequence[int]) -> list[MetaRow]:
+        """Metas of these seqs."""
+        return list(map(MetaRow._make, self._rows_of(_META, seqs)))
+
+    def data_of(self, seqs: Sequence[int]) -> dict[int, bytes]:
+        """Data of these seqs."""
+        return dict(self._rows_of("seq, data", seqs))
+
+    def parts(self, parts: Sequence[Part]) -> list[bytes]:
+        """Pieces of data, read from the pages they lie in."""
+        found: list[bytes] = []
+        with self._read_lock, translated(self._file):
+            blob: sqlite3.Blob | None = None
+            seq = -1
+            try:
+                for part in parts:
+                    if blob is None or part.seq != seq:
+                        if blob is not None:
+                            blob.close()
+                        blob = self._reader.blobopen(
+                            "fmemory_events", "data", part.seq, readonly=True
+                        )
+                        seq = part.seq
+                    blob.seek(min(part.offset, len(blob)))
+                    found.append(blob.read(part.size))
+            finally:
+                if blob is not None:
+                    blob.close()
+        return found
+
+    def find(self, stream: str, event_id: str) -> int | None:
+        """The first event with this id."""
+        rows = self._rows(
+            f"SELECT min(seq) FROM fmemory_events WHERE stream = {_STREAM_ID} AND event_id = ?",
+            (stream, event_id),
+        )
+        seq: int | None = rows[0][0]
+        return seq
+
+    def stream(self, stream: str) -> StreamInfo | None:
+        """One stream."""
+        rows = self._rows(f"SELECT {_STREAM} FROM fmemory_streams WHERE key = ?", (stream,))
+        return _stream_info(rows[0]) if rows else None
+
+    def streams(self, prefix: Stream, before: int | None, limit: int | None) -> list[StreamInfo]:
+        """Streams, newest first."""
+        conditions, values = ["last_seq < ?"], [2**62 if before is None else before]
+        arguments: list[object] = list(values)
+        keys = prefix_keys(prefix)
+        if keys is not None:
+            whole, longer = keys
+            conditions += ["kind = ?", "(key = ? OR substr(key, 1, ?) = ?)"]
+            arguments += [prefix[0], whole, len(longer), longer]
+        rows = self._rows(
+            f"SELECT {_STREAM} FROM fmemory_streams WHERE {' AND '.join(conditions)}"
+            " ORDER BY last_seq DESC LIMIT ?",
+            (*arguments, -1 if limit is None else limit),
+        )
+        return list(map(_stream_info, rows))
+
+    def stored_bytes(self) -> int | None:
+        """The file and its write-ahead log."""
+        sizes = [path.stat().st_size for path in (self._file, self._wal) if path.exists()]
+        return sum(sizes)
+
+    # Writing
+
+    @contextmanager
+    def transaction(
+        self, durability: Durability | None, timeout_s: float | None
+    ) -> Iterator[SqliteTransaction]:
+        """Exclude other writers, commit at the end."""
+        wanted = durability or self._durability
+        timeout_s = self._lock_timeout_s if timeout_s is None else timeout_s
+        started = time.monotonic()
+        if not self._write_lock.acquire(timeout=timeout_s):
+            raise busy(self._file, timeout_s)
+        try:
+            self.check_open()
+            database = self._writer
+            assert database is not None
+            with translated(self._file):
+                waited_s = time.monotonic() - started
+                transaction = self._begin(database, wanted, timeout_s, waited_s)
+            try:
+                if identity(self._file) != self._identity:
+                    raise moved(self._file)
+                yield transaction
+                self._commit(database)
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    database.execute("ROLLBACK").close()
+                raise
+        finally:
+            self._write_lock.release()
+        self._committed(transaction.last_seq, wanted)
+
+    def is_durable(self, seq: int) -> bool:
+        """Whether a sync or a commit that syncs covered it."""
+        return seq <= self._durable_seq
+
+    def sync(self, upto: int) -> int:
+        """Sync the write-ahead log, where all is that the file does not have."""
+        if self._durable_seq >= upto:
+            return self._durable_seq
+        head = self.head_seq()
+        try:
+            _sync_file(self._wal)
+        except OSError as error:
+            raise self._poisoned(error) from error
+        self._durable_seq = max(self._durable_seq, head)
+        return self._durable_seq
+
+    # Handle
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """SQLite tells nobody of commits of other connections: whoever waits polls."""
+        del callback
+        return lambda: None
+
+    def check_open(self) -> None:
+        """Refuse a handle that was closed or carried over a fork."""
+        if os.getpid() != self._process:
+            raise ForkedStore(
+                f"handle: expected the process that opened it, got a fork of it ({self.path}); the"
+                " parent's handle is untouched; open the store again in this process",
+                path=self.path,
+            )
+        if self._is_closed:
+            raise ClosedStore(
+                f"handle: expected an open store, got a closed one ({self.path}); open it again",
+                path=self.path,
+            )
+        if self._poison:
+            raise LogPoisoned(self._poison, path=self.path)
+
+    def health(self) -> JournalHealth:
+        """Ok until it is closed or a sync failed."""
+        state: Literal["ok", "poisoned", "closed"] = "poisoned" if self._poison else "ok"
+        return JournalHealth("closed" if self._is_closed else state, self._durable_seq)
+
+    def close(self) -> None:
+        """Sync what interval commits left, and close the connections; twice is fine."""
+        if self._is_closed:
+            return
+        if os.getpid() != self._process:
+            self._is_closed = True
+            _FORKED.extend(one for one in (self._writer, self._reader) if one is not None)
+            return
+        self._interval.stop()
+        with self._write_lock, self._read_lock:
+            try:
+                if self._interval.is_dirty:
+                    self.sync(self.head_seq())
+            finally:
+                self._is_closed = True
+                with translated(self._file):
+                    self._reader.close()
+                    if self._writer is not None:
+                        self._writer.close()
+
+    # Private
+
+    @property
+    def _wal(self) -> Path:
+        return self._file.with_name(self._file.name + "-wal")
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self._file, read_only=self.read_only, busy_timeout_s=self._lock_timeout_s)
+
+    def _begin(
+        self,
+        database: sqlite3.Connection,
+        durability: Durability,
+        timeout_s: float,
+        waited_s: float,
+    ) -> SqliteTransaction:
+        synchronous = _SYNCHRONOUS[durability]
+        if synchronous != self._synchronous:
+            database.execute(f"PRAGMA synchronous = {synchronous}").close()
+            self._synchronous = synchronous
+        database.execute("PRAGMA busy_timeout = 0").close()
+        polled(
+            lambda: database.execute("BEGIN IMMEDIATE").close(),
+            self._file,
+            timeout_s,
+            waited_s=waited_s,
+        )
+        newest = database.execute(
+            "SELECT seq, recorded_at_ns FROM fmemory_events ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        return SqliteTransaction(database, *(newest or (0, 0)))
+
+    def _committed(self, last_seq: int, durability: Durability) -> None:
+        if durability == "fsync":
+            # The sync of a commit covers the whole write-ahead log, earlier commits included.
+            self._durable_seq = max(self._durable_seq, last_seq)
+        elif durability == "interval":
+            self._interval.touch()
+
+    def _rows(self, statement: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._read_lock:
+            self.check_open()
+            with translated(self._file):
+                return self._reader.execute(statement, arguments).fetchall()
+
+    def _rows_of(self, columns: str, seqs: Sequence[int]) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        for start in range(0, len(seqs), SEQS_A_QUERY):
+            part = seqs[start : start + SEQS_A_QUERY]
+            marks = ", ".join("?" * len(part))
+            found += self._rows(
+                f"SELECT {columns} FROM fmemory_events WHERE seq IN ({marks})", part
+            )
+        return found
+
+    def _commit(self, database: sqlite3.Connection) -> None:
+        with translated(self._file):
+            try:
+                database.execute("COMMIT").close()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_IOERR_FSYNC:
+                    raise
+                raise self._poisoned(error) from error
+
+    def _poisoned(self, error: Exception) -> LogPoisoned:
+        """Make every later call fail: after a failed sync nobody knows what is on disk."""
+        self._poison = (
+            f"sync: expected it to succeed, got {error} ({self.path}); events after seq"
+            f" {self._durable_seq} are in doubt; close this handle and open the store again"
+        )
+        return LogPoisoned(self._poison, path=self.path)
+
+
+class SqliteMemoryBackend(JournalBackend):
+    """A memory in an SQLite file, shared by any number of processes of one machine.
+
+    Args:
+        path: The file; parents are made too.
+        create: Make the file, or the tables in it, if they are not there.
+        read_only: Never write.
+        durability: When writes are acknowledged: `fsync` on disk, `interval` and `os` before.
+        lock_timeout_s: Longest wait for other writers, seconds.
+        clock: Unix nanoseconds; for tests.
+
+    Raises:
+        NotFound: There is no log and none was to be created.
+        StorageError: The file cannot be used; the reason says why.
+
+    Cost: opening reads no event; each stream is folded when it is first asked for.
+    """
+
+    kind = "sqlite"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        durability: Durability = "fsync",
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        table = SqliteTable(
+            Path(path),
+            create=create,
+            read_only=read_only,
+            durability=durability,
+            lock_timeout_s=lock_timeout_s,
+        )
+        super().__init__(TableJournal(table, clock=clock), durability=durability, path=table.path)
+
+
+def _stream_info(row: tuple[str, int, int, int, int]) -> StreamInfo:
+    key, revision, first_seq, last_seq, last_recorded_at_ns = row
+    return StreamInfo(stream_of(key), revision, revision, first_seq, last_seq, last_recorded_at_ns)
+
+
+def _sync_file(path: Path) -> None:
+    """Sync a file; one that is not there needs none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    """Have the name of a new file on disk."""
+    if os.name == "posix":
+        _sync_file(path)
+
+
+def _sync_if_alive(reference: weakref.ref[SqliteTable]) -> Callable[[], bool]:
+    """Sync the table, unless it is gone; False if it is."""
+
+    def sync() -> bool:
+        table = reference()
+        if table is None:
+            return False
+        try:
+            table.sync(table.head_seq())
+        except (ClosedStore, ForkedStore, LogPoisoned):
+            return False  # Every later call of the handle says so.
+        return True
+
+    return sync
