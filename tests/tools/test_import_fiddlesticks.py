@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +29,9 @@ from fmemory import (
     RunStatus,
     SessionManifest,
 )
-from fmemory_tools.importers.fiddlesticks_apply import Fate
+from fmemory.journals import SqliteMemoryBackend
+from fmemory_tools.importers.fiddlesticks import plan_fiddlesticks
+from fmemory_tools.importers.fiddlesticks_apply import Fate, apply_fiddlesticks
 from tests.tools.fiddlesticks_sources import (
     BARE,
     EVERYTHING,
@@ -377,6 +381,32 @@ def test_imports_that_run_at_the_same_time_write_each_session_once(tmp_path: Pat
         assert None not in ids
         assert len({(one.stream, one.event_id) for one in memory.events()}) == len(ids)
         assert [stored_in(memory, one.session_id) for one in EVERYTHING] == list(EVERYTHING)
+
+
+def test_a_log_in_the_same_file_leaves_the_tables_it_came_from_as_they_are(
+    tmp_path: Path,
+) -> None:
+    source = write_sqlite(tmp_path / "source")
+    before = rows_in(source)
+
+    for fate in (Fate.IMPORTED, Fate.PRESENT):
+        plan = plan_fiddlesticks(str(source))
+        with SqliteMemoryBackend(source) as memory:
+            assert {one.fate for one in apply_fiddlesticks(memory, plan)} == {fate}
+            assert [stored_in(memory, one.session_id) for one in EVERYTHING] == list(EVERYTHING)
+
+    assert rows_in(source).items() >= before.items()
+
+
+def rows_in(database: Path) -> dict[str, list[object]]:
+    """The rows of every table of a database."""
+    with closing(sqlite3.connect(database)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            name: connection.execute(f"SELECT * FROM {name}").fetchall()
+            for (name,) in names
+            if name != "sqlite_sequence"
+        }
 
 
 def test_many_sessions_are_imported_once_too(tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ _Tables: TypeAlias = Mapping[_Table, _Rows]
 def read_database(path: Path, bad: list[BadLine]) -> list[StoredSession]:
     """The sessions of a SQLite file; rows that cannot be read go to `bad`.
 
-    No byte of the file or beside it is changed.
+    No byte of the file or beside it is changed. This process should not have the file open in
+    SQLite meanwhile: where locks are POSIX ones, whoever closes a file gives up all its process's.
 
     Raises:
         BadSource: It is no SQLite file, damaged, of another program, or written to all the while.
