@@ -74,6 +74,9 @@ import_app.command("claude-code", cls=Command, epilog=imports.CLAUDE_CODE_EPILOG
     imports.claude_code
 )
 import_app.command("swe-agent", cls=Command, epilog=imports.SWE_AGENT_EPILOG)(imports.swe_agent)
+import_app.command("fiddlesticks", cls=Command, epilog=imports.FIDDLESTICKS_EPILOG)(
+    imports.fiddlesticks
+)
 app.add_typer(import_app, name="import")
 
 
