@@ -21,7 +21,7 @@ from fmemory._configs import (
 )
 from fmemory._engine.backend import JournalBackend
 from fmemory._target import config_of, place_of
-from fmemory.errors import ContractError, Reason, StorageError, brief
+from fmemory.errors import ContractError, Reason, brief
 from fmemory.journal import Durability
 from fmemory.journals import (
     FilesystemMemoryBackend,
@@ -92,8 +92,8 @@ def create_memory_backend(
     match config:
         case SegmentsConfig(root=root):
             return SegmentMemoryBackend(root, **options)
-        case SqliteConfig():
-            return _sqlite(config, options)
+        case SqliteConfig(path=path):
+            return SqliteMemoryBackend(path, **options)
         case PostgresConfig():
             return _postgres(config, options)
         case FilesystemConfig(root=root):
@@ -196,20 +196,6 @@ async def aopen(
         durability=durability,
         lock_timeout_s=lock_timeout_s,
     )
-
-
-def _sqlite(config: SqliteConfig, options: _Options) -> JournalBackend:
-    folder = Path(config.path).parent
-    if options["create"] and not folder.exists():
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"sqlite: expected to create the folder {folder}, got {error.strerror or error};"
-                " nothing was created in it",
-                path=str(folder),
-            ) from error
-    return SqliteMemoryBackend(config.path, **options)
 
 
 def _postgres(config: PostgresConfig, options: _Options) -> JournalBackend:

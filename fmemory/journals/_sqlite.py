@@ -26,6 +26,7 @@ from fmemory.journals._sqlite_file import (
     check_place,
     connect,
     identity,
+    make_folder,
     moved,
     polled,
     prepare_tables,
@@ -119,7 +120,7 @@ class SqliteTable:
         is_new = check_place(self._file, create=create and not read_only)
         with translated(self._file):
             if is_new:
-                self._file.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._file.parent)
             self._writer = None if read_only else self._connect()
             try:
                 if self._writer is not None and create:

@@ -96,6 +96,22 @@ def check_place(path: Path, *, create: bool) -> bool:
     return True
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above, where they are not there.
+
+    Raises:
+        StorageError: It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"database: expected to make the folder {folder}, got {error.strerror or error}; no"
+            " database was created",
+            path=str(folder),
+        ) from error
+
+
 def connect(path: Path, *, read_only: bool, busy_timeout_s: float) -> sqlite3.Connection:
     """A connection in autocommit mode, which threads may share under a lock.
 

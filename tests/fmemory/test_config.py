@@ -243,6 +243,14 @@ def test_a_missing_driver_names_the_extra_and_the_command(
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+def test_a_driver_without_its_pool_is_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg_pool", None)
+    with pytest.raises(ContractError) as caught:
+        fmemory.create_memory_backend(POSTGRES)
+    assert caught.value.reason is Reason.UNSUPPORTED
+    assert "pip install 'fmemory[postgres]'" in str(caught.value)
+
+
 def test_a_driver_is_not_imported_before_it_is_needed() -> None:
     code = (
         "import sys, fmemory; fmemory.open(':memory:').close();"
@@ -300,6 +308,18 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError):
         fmemory.create_memory_backend(MemoryBackendConfig.Sqlite(tmp_path / "file" / "x" / "a.db"))
+
+
+def test_a_folder_that_may_not_be_made_is_a_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StorageError) as caught:
+        fmemory.create_memory_backend(MemoryBackendConfig.Sqlite(tmp_path / "x" / "a.db"))
+    assert caught.value.path == str(tmp_path / "x")
 
 
 def test_segments_and_memory_open_from_their_configs(tmp_path: Path) -> None:
