@@ -112,9 +112,12 @@ def masked(target: str) -> str:
     ('postgresql://ada:***@db/agents?log=x', './memory')
     """
     scheme = _SCHEME.match(target)
-    if scheme is None or scheme[1].lower() in ("sqlite", "jsonl"):
+    rest = target if scheme is None else target[scheme.end() :]
+    is_file = (
+        scheme is not None and scheme[1].lower() in ("sqlite", "jsonl") and not _names_host(rest)
+    )
+    if scheme is None or is_file:
         return target
-    rest = target[scheme.end() :]
     slashes = rest[: len(rest) - len(rest.lstrip("/"))]
     rest = rest[len(slashes) :]
     if not slashes and "@" not in rest and scheme[1].lower() not in _OURS:
@@ -125,6 +128,11 @@ def masked(target: str) -> str:
         login, tail = "", rest
     user, colon, _ = login.partition(":")
     return f"{scheme[0]}{slashes}{user}{colon and colon + HIDDEN}{at}{_masked_tail(tail)}"
+
+
+def _names_host(rest: str) -> bool:
+    """Whether a host, and so a password, may stand behind the scheme."""
+    return rest.startswith("//") and not rest.startswith("///")
 
 
 def _masked_tail(tail: str) -> str:
@@ -158,7 +166,7 @@ def sqlite_url(path: str | os.PathLike[str]) -> str:
 def _sqlite(rest: str) -> SqliteConfig:
     form = "sqlite:///FILE, or sqlite:////FILE where the path is absolute"
     if not rest.startswith("///"):
-        raise _refusal(f"expected {form}, got {brief('sqlite:' + rest)}")
+        raise _refusal(f"expected {form}, got {brief(masked('sqlite:' + rest))}")
     path, question, _ = rest[3:].partition("?")
     if question:
         raise ContractError(
@@ -167,7 +175,9 @@ def _sqlite(rest: str) -> SqliteConfig:
             reason=Reason.UNKNOWN_FIELD,
         )
     if "#" in path:
-        raise _refusal(f"expected {form}, with # written as %23, got {brief('sqlite:' + rest)}")
+        raise _refusal(
+            f"expected {form}, with # written as %23, got {brief(masked('sqlite:' + rest))}"
+        )
     name = _decoded(path, "path")
     if name in ("", MEMORY_TARGET):
         raise _refusal(f'expected {form}, got no file; for process memory the target is ":memory:"')
@@ -175,10 +185,10 @@ def _sqlite(rest: str) -> SqliteConfig:
 
 
 def _jsonl(rest: str) -> FilesystemConfig:
-    if not rest or (rest.startswith("//") and not rest.startswith("///")):
+    if not rest or _names_host(rest):
         raise _refusal(
-            f"expected jsonl:FOLDER, got {brief('jsonl:' + rest)}; the folder's path stands right"
-            " behind the colon, as in jsonl:./memory"
+            f"expected jsonl:FOLDER, got {brief(masked('jsonl:' + rest))}; the folder's path stands"
+            " right behind the colon, as in jsonl:./memory"
         )
     return FilesystemConfig(root=_expanded(rest))
 
@@ -190,7 +200,8 @@ def _postgres(text: str) -> PostgresConfig:
     try:
         place = PostgresTarget.from_url(text)
     except ContractError as error:
-        raise ContractError(error.problem, where="target", reason=error.reason) from None
+        part = "" if error.where == "url" else f"{error.where}: "
+        raise _refusal(f"{part}{error.problem}", reason=error.reason) from None
     return PostgresConfig(
         host=place.host or "",
         port=place.port,

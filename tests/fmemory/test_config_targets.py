@@ -156,6 +156,12 @@ def test_a_wrong_postgres_url_is_refused_without_its_password(
     assert SECRET not in masked(url)
 
 
+@pytest.mark.parametrize("url", ["sqlite://u:{}@h/d", "jsonl://u:{}@h", "mysql://u:{}@h/d"])
+def test_a_url_of_another_form_is_refused_without_its_password(url: str) -> None:
+    error = refused(url.format(SECRET))
+    assert SECRET not in str(error)
+
+
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
