@@ -23,6 +23,7 @@ from fmemory import (
     InitShell,
     InitStep,
     Message,
+    NewEvent,
     ProgressEntry,
     Role,
     RunCheckpoint,
@@ -415,13 +416,16 @@ def test_many_sessions_are_imported_once_too(tmp_path: Path) -> None:
     with fmemory.open(":memory:") as memory:
         memory.append_transcript_messages("s7", [Message(Role.USER, "here")])
         memory.append_transcript_messages("other", [Message(Role.USER, "here")])
+        mine = NewEvent("fiddlesticks.mine", 1, event_id="fiddlesticks:mine")
+        memory.append(("session", "s8"), [mine])
         first = import_into(memory, source)
         before = memory.head()
 
         second = import_into(memory, source)
 
         assert memory.head() == before
-    assert first.pop("s7") is second.pop("s7") is Fate.LEFT_ALONE
+    for session_id in ("s7", "s8"):
+        assert first.pop(session_id) is second.pop(session_id) is Fate.LEFT_ALONE
     assert (set(first.values()), set(second.values())) == ({Fate.IMPORTED}, {Fate.PRESENT})
 
 

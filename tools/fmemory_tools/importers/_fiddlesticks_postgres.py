@@ -74,13 +74,17 @@ def _checked(url: str) -> str:
 
     try:
         given = conninfo_to_dict(url)
+        # A part of a password would be looked up as a host's name; a socket may begin with @.
+        is_understood = "@" not in str(given.get("host", ""))[1:]
     except ProgrammingError:
         # The client's own words repeat the part that it does not understand.
+        is_understood = False
+    if not is_understood:
         raise BadSource(
             _NAME,
             "expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %40 for @ and %2F for /"
             " in the password",
-        ) from None
+        )
     return make_conninfo(url, connect_timeout=given.get("connect_timeout", CONNECT_TIMEOUT_S))
 
 

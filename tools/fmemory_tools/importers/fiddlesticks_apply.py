@@ -7,6 +7,7 @@ session that is there already and came from elsewhere is reported and left alone
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 IMPORTED_TYPE = "fiddlesticks.imported"
 
 _ENDS = ("session_deleted", "stream_deleted")
+_KEY = re.compile(rf"{FORMAT}:(?P<kind>[a-z]+):\d+:(?P<digest>[0-9a-f]{{16}})(?:#\d+)?")
 _READ_ONE_BY_ONE_MAX = 100
 _APPENDED = ("progress", "checkpoint", "message")
 _REPLACED = ("manifest", "features")
@@ -147,13 +149,13 @@ def _after(found: _Present, event: Event) -> _Present:
     if event.type in _ENDS:
         return _Present(life=found.life + 1, revision=event.revision)
     found.revision = event.revision
-    if event.event_id is None or not event.event_id.startswith(f"{FORMAT}:"):
+    key = _KEY.fullmatch(event.event_id or "")
+    if key is None:
         found.others += 1
     elif event.type == IMPORTED_TYPE:
         found.names.append(_source_name(event))
     else:
-        _, kind, _, digest = event.event_id.partition("#")[0].split(":")
-        found.digests[kind].append(digest)
+        found.digests[key["kind"]].append(key["digest"])
     return found
 
 
@@ -272,17 +274,13 @@ def _nanos(timed: Sequence[Timed]) -> list[JsonValue]:
 
 
 def _keys(session: FiddlesticksSession, present: _Present, kind: str, count: int) -> list[str]:
-    return [_in_life(key, present) for key in _numbered(session, present, kind, count)]
-
-
-def _numbered(
-    session: FiddlesticksSession, present: _Present, kind: str, count: int
-) -> Iterator[str]:
-    """The keys of the last `count` items: number in the session, and digest."""
+    """The keys of the last `count` items: kind, number in the session, and digest."""
     digests = session.digests[kind]
     first = len(present.digests[kind]) + 1
-    for number, digest in enumerate(digests[len(digests) - count :], start=first):
-        yield f"{FORMAT}:{kind}:{number}:{digest}"
+    return [
+        _in_life(f"{FORMAT}:{kind}:{number}:{digest}", present)
+        for number, digest in enumerate(digests[len(digests) - count :], start=first)
+    ]
 
 
 def _in_life(key: str, present: _Present) -> str:
