@@ -33,7 +33,7 @@ from fmemory.journal import (
     Usage,
 )
 from fmemory.journals._jsonl_log import JsonlLog
-from fmemory.journals._jsonl_read import fold, read_payloads, read_row, read_rows
+from fmemory.journals._jsonl_read import LineReader, fold, read_payloads, read_row, read_rows
 from fmemory.journals._segments import LOCK_TIMEOUT_S, raise_translated
 from fmemory_segments import FileSystem, LogError, RecoveryReport
 from fmemory_segments.event import UInt64Array, VectorArray
@@ -58,6 +58,7 @@ class JsonlJournal:
     def __init__(self, log: JsonlLog) -> None:
         self._log = log
         self._core = log.core
+        self._reader = LineReader(log.core)
         self.store_id = log.store_id
         self.read_only = log.core.options.read_only
 
@@ -105,19 +106,19 @@ class JsonlJournal:
         """Payloads, read from their lines and checked."""
         with _translated():
             self._core.check()
-            return read_payloads(self._core, seqs)
+            return read_payloads(self._core, self._reader, seqs)
 
     def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
         """Rows, read from their lines and checked. Cost: a line of up to 1 MB for a few of it."""
         with _translated():
             self._core.check()
-            return read_rows(self._core, locs, notes=notes, vectors=vectors)
+            return read_rows(self._reader, locs, notes=notes, vectors=vectors)
 
     def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
         """One row, checked."""
         with _translated():
             self._core.check()
-            return read_row(self._core, loc)
+            return read_row(self._reader, loc)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """Seq of an event by its idempotency key."""
@@ -193,6 +194,7 @@ class JsonlJournal:
         """Release files and threads."""
         with _translated():
             self._log.close()
+        self._reader.forget()
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ class Core:
         self.poison: LogPoisoned | None = None
         self.durable_seq: Callable[[], int] = lambda: 0
         self._opened: deque[EventsFile] = deque()
+        self._next_path: tuple[int, Path] | None = None
 
     @property
     def active(self) -> EventsFile:
@@ -312,4 +313,9 @@ class Core:
 
     def path_of(self, first_seq: int) -> Path:
         """Where the file that begins with this event lies."""
-        return self.path / events_name(first_seq)
+        known = self._next_path
+        if known is not None and known[0] == first_seq:
+            return known[1]
+        path = self.path / events_name(first_seq)
+        self._next_path = (first_seq, path)
+        return path

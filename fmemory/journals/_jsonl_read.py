@@ -5,11 +5,16 @@ Of a line with many records only those that are wanted are parsed: the others st
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from fmemory.journals._jsonl_core import Core, Entry
 from fmemory.journals._jsonl_lines import PayloadFields, decode_payload, line_salt, payload_of
@@ -19,14 +24,33 @@ from fmemory_segments.errors import UnknownEvent
 from fmemory_segments.event import LOC_ROW_BITS, UInt64Array, VectorArray
 
 _ROW_MASK = (1 << LOC_ROW_BITS) - 1
+_ROWS_START = b',"rows":['
+KEPT_BYTES_MAX = 16 * 1024 * 1024
+
+
+class RowPlaces(NamedTuple):
+    """Where the records of a line stand in it, so that one of them can be read alone.
+
+    Attributes:
+        starts: uint32, shape (n + 1,): each ends one byte before the next starts.
+        dtype: Of their vectors.
+        dim: Of their vectors.
+    """
+
+    starts: npt.NDArray[np.uint32]
+    dtype: np.dtype[np.floating]
+    dim: int
 
 
 class LineReader:
-    """Reads lines for one call, and keeps the last one: neighbours ask for it again."""
+    """Reads lines, and keeps those read last: a point read of one record parses a line of 1 MB."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._kept: tuple[tuple[int, int], PayloadFields] | None = None
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[int, int], tuple[PayloadFields, int]] = OrderedDict()
+        self._kept_bytes = 0
+        self._places: dict[tuple[int, int], RowPlaces] = {}
 
     def fields(self, seq: int, number: int) -> PayloadFields:
         """A line of an event, checked.
@@ -35,8 +59,12 @@ class LineReader:
             UnknownEvent: There is no such event.
             LogCorrupt, LogReadFailed: It is damaged or cannot be read.
         """
-        if self._kept is not None and self._kept[0] == (seq, number):
-            return self._kept[1]
+        key = (seq, number)
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                return kept[0]
         entry = self._core.entry(seq)
         offset, size, _ = entry.found.lines[number]
         line = self._core.read(entry.file, offset, size)
@@ -49,8 +77,27 @@ class LineReader:
                 seq,
             )
         fields = decode_payload(line)
-        self._kept = ((seq, number), fields)
+        if isinstance(fields.rows, list):
+            self._places[key] = _row_places(line, fields.rows, fields)
+        self._keep(key, fields, size)
         return fields
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        with self._lock:
+            self._kept.clear()
+            self._places.clear()
+            self._kept_bytes = 0
+
+    def _keep(self, key: tuple[int, int], fields: PayloadFields, size: int) -> None:
+        with self._lock:
+            if size > KEPT_BYTES_MAX or key in self._kept:
+                return
+            self._kept[key] = (fields, size)
+            self._kept_bytes += size
+            while self._kept_bytes > KEPT_BYTES_MAX:
+                _, (_, dropped) = self._kept.popitem(last=False)
+                self._kept_bytes -= dropped
 
     def payload(self, seq: int) -> Payload:
         """The payload of an event, checked.
@@ -80,30 +127,42 @@ class LineReader:
         if entry.found.timestamps is None or number >= len(entry.found.timestamps):
             raise _no_row(self._core, seq, number)
         line = _line_of(entry, number)
+        row = number - entry.found.lines[line][2]
+        places = self._places.get((seq, line))
+        if places is not None and (seq, line) not in self._kept:
+            return self._row_alone(entry, line, places, row), places.dtype
         fields = self.fields(seq, line)
         assert isinstance(fields.rows, list)
         dtype = fields.number_type
-        text = fields.rows[number - entry.found.lines[line][2]]
-        return row_of(text, dtype, fields.dim), dtype
+        return row_of(fields.rows[row], dtype, fields.dim), dtype
+
+    def _row_alone(self, entry: Entry, line: int, places: RowPlaces, row: int) -> Row:
+        """One record of a line that was parsed before: its own bytes are read and checked."""
+        core, seq = self._core, entry.found.envelope.seq
+        start, end = int(places.starts[row]), int(places.starts[row + 1]) - 1
+        offset = entry.found.lines[line][0]
+        text = core.read(entry.file, offset + start, end - start)
+        if not is_sealed(text, line_salt(core.store_id, seq)):
+            evidence = "a record with its checksum, got one that was changed after it was written"
+            raise core.damaged(entry.file, LogReason.ROW_CHECKSUM, evidence, offset, seq)
+        return row_of(text, places.dtype, places.dim)
 
 
-def read_payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
+def read_payloads(core: Core, reader: LineReader, seqs: Sequence[int]) -> list[Payload]:
     """The payloads of these events, in the order asked for."""
     for seq in seqs:
         core.entry(seq)
-    reader = LineReader(core)
     return [reader.payload(seq) for seq in seqs]
 
 
-def read_row(core: Core, loc: int) -> tuple[bytes, VectorArray, str | None]:
+def read_row(reader: LineReader, loc: int) -> tuple[bytes, VectorArray, str | None]:
     """One record: its note body, its vector, its embedding id."""
-    row, dtype = LineReader(core).row(loc)
+    row, dtype = reader.row(loc)
     return row.body, vector_of(row, dtype), row.embedding_id
 
 
-def read_rows(core: Core, locs: UInt64Array, *, notes: bool, vectors: bool) -> RowPage:
+def read_rows(reader: LineReader, locs: UInt64Array, *, notes: bool, vectors: bool) -> RowPage:
     """The records at these places, in the order asked for."""
-    reader = LineReader(core)
     bodies = bytearray(b"\xdd" + (3 * len(locs)).to_bytes(4, "big")) if notes else bytearray()
     matrices: list[tuple[np.dtype[np.floating], int, list[bytes]]] = []
     embedding_ids: list[str | None] = []
@@ -143,6 +202,14 @@ def fold(core: Core, after: int, upto: int, stream: Stream | None) -> Iterator[E
             timestamps,
             np.arange(first, first + len(timestamps), dtype=np.uint64),
         )
+
+
+def _row_places(line: bytes, rows: Sequence[msgspec.Raw], fields: PayloadFields) -> RowPlaces:
+    # A quote inside a string is escaped, so this stands nowhere else.
+    start = line.index(_ROWS_START) + len(_ROWS_START)
+    starts = np.full(len(rows) + 1, start, np.uint32)
+    starts[1:] += np.cumsum([len(bytes(row)) + 1 for row in rows], dtype=np.uint32)
+    return RowPlaces(starts, fields.number_type, fields.dim)
 
 
 def _line_of(entry: Entry, row: int) -> int:

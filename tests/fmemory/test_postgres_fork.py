@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import warnings
 
 import pytest
@@ -15,7 +16,7 @@ ENDS = ["closes", "collects", "stops watching"]
 
 
 def fork_and_look(start: Start, url: str, end: str) -> dict[str, object]:
-    """Let a child end its copies; which connections the parent had before and after."""
+    """Let a child end its copies; whether the parent's connections and its thread noticed."""
     start()
     with PostgresMemoryBackend.from_url(url) as memory:
         memory.add_note("tea", id="a")
@@ -41,7 +42,9 @@ def fork_and_look(start: Start, url: str, end: str) -> dict[str, object]:
         _, status = os.waitpid(child, 0)
         memory.add_note("tea", id="b")
         kept = before <= backend_pids(url)
-        return {"child": os.waitstatus_to_exitcode(status), "kept": kept}
+        pipe = memory.journal.table._listener._thread._reading  # type: ignore[attr-defined]
+        quiet = select.select([pipe], [], [], 0)[0] == []
+        return {"child": os.waitstatus_to_exitcode(status), "kept": kept, "quiet": quiet}
 
 
 def backend_pids(url: str) -> set[int]:
@@ -57,4 +60,4 @@ def backend_pids(url: str) -> set[int]:
 @pytest.mark.parametrize("end", ENDS)
 def test_connections_of_the_parent_outlive_its_child(postgres_url: str, end: str) -> None:
     (seen,) = run_together([Job(fork_and_look, (postgres_url, end))])
-    assert seen == {"child": 3, "kept": True}
+    assert seen == {"child": 3, "kept": True, "quiet": True}
