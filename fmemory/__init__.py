@@ -18,9 +18,15 @@ from fmemory._engine.backend import JournalBackend, JournalView
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._receipt import Receipt
 from fmemory.backend import LogBackend, LogView, MemoryBackend, MemoryView
-from fmemory.config import MemoryBackendConfig, aopen, create_memory_backend
+from fmemory.config import (
+    MemoryBackendConfig,
+    aopen,
+    create_default_memory_backend,
+    create_memory_backend,
+)
 from fmemory.config import open as open  # noqa: A004  not in __all__: `import *` must not hide the builtin
 from fmemory.conversation import MemoryConversationStore
+from fmemory.copying import CopyResult, copy_log
 from fmemory.errors import (
     ClosedStore,
     CommitUnknown,
@@ -44,7 +50,13 @@ from fmemory.errors import (
     UnsupportedPlatform,
 )
 from fmemory.journal import Capabilities, Journal
-from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend, SqliteMemoryBackend
+from fmemory.journals import (
+    FilesystemMemoryBackend,
+    InMemoryMemoryBackend,
+    PostgresMemoryBackend,
+    SegmentMemoryBackend,
+    SqliteMemoryBackend,
+)
 from fmemory.log_models import (
     ErasedRecord,
     Event,
@@ -113,6 +125,7 @@ __all__ = [
     "CommitUnknown",
     "Conflict",
     "ContractError",
+    "CopyResult",
     "CountRequest",
     "CountResult",
     "DeleteRequest",
@@ -121,6 +134,7 @@ __all__ = [
     "ErasedRecord",
     "Event",
     "FeatureRecord",
+    "FilesystemMemoryBackend",
     "Finding",
     "ForkedStore",
     "GetRequest",
@@ -161,6 +175,7 @@ __all__ = [
     "NewEvent",
     "NotFound",
     "Note",
+    "PostgresMemoryBackend",
     "ProgressEntry",
     "PutRequest",
     "PutResult",
@@ -197,6 +212,8 @@ __all__ = [
     "__version__",
     "aopen",
     "audit",
+    "copy_log",
+    "create_default_memory_backend",
     "create_memory_backend",
     "messages",
 ]

@@ -9,77 +9,124 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import assert_never
+from typing import Final, TypedDict, assert_never
 
+from fmemory._configs import (
+    FilesystemConfig,
+    InMemoryConfig,
+    MemoryBackendConfig,
+    PostgresConfig,
+    SegmentsConfig,
+    SqliteConfig,
+)
 from fmemory._engine.backend import JournalBackend
-from fmemory._model import Model
-from fmemory.errors import ContractError, Reason, brief
+from fmemory._target import config_of, place_of
+from fmemory.errors import ContractError, Reason, StorageError, brief
 from fmemory.journal import Durability
-from fmemory.journals import InMemoryMemoryBackend, SegmentMemoryBackend
+from fmemory.journals import (
+    FilesystemMemoryBackend,
+    InMemoryMemoryBackend,
+    PostgresMemoryBackend,
+    SegmentMemoryBackend,
+    SqliteMemoryBackend,
+)
 
 __all__ = [
+    "FilesystemConfig",
     "InMemoryConfig",
     "MemoryBackendConfig",
+    "PostgresConfig",
     "SegmentsConfig",
+    "SqliteConfig",
     "aopen",
+    "create_default_memory_backend",
     "create_memory_backend",
     "open",
 ]
 
-MEMORY_TARGET = ":memory:"
-_DATABASE_SUFFIXES = frozenset({".db", ".db3", ".sqlite", ".sqlite3"})
-_SQLITE_MAGIC = b"SQLite format 3\x00"
+SQLITE_PATH_VARIABLE: Final = "FMEMORY_SQLITE_PATH"
+DEFAULT_SQLITE_PATH: Final = Path("~", ".fiddlesticks", "fmemory.sqlite3")
 
 
-class MemoryBackendConfig(Model, frozen=True, tag_field="kind"):
-    """A choice of backend; build one with a static constructor.
-
-    >>> MemoryBackendConfig.Segments("notes").root
-    'notes'
-    """
-
-    @staticmethod
-    def Segments(root: str | os.PathLike[str]) -> SegmentsConfig:  # noqa: N802  the contract's name
-        """Segment files in a folder."""
-        return SegmentsConfig(root=os.fspath(root))
-
-    @staticmethod
-    def InMemory() -> InMemoryConfig:  # noqa: N802  the contract's name
-        """Process memory."""
-        return InMemoryConfig()
+class _Options(TypedDict):
+    create: bool
+    read_only: bool
+    durability: Durability
+    lock_timeout_s: float
 
 
-class SegmentsConfig(MemoryBackendConfig, frozen=True, tag="segments"):
-    """Segment files in the folder `root`."""
+def create_memory_backend(
+    config: MemoryBackendConfig,
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    durability: Durability = "fsync",
+    lock_timeout_s: float = 5.0,
+) -> JournalBackend:
+    """The backend that a config names; files and folders are created, with the folders above.
 
-    root: str
-
-
-class InMemoryConfig(MemoryBackendConfig, frozen=True, tag="in_memory"):
-    """Process memory; nothing is kept."""
-
-
-def create_memory_backend(config: MemoryBackendConfig) -> JournalBackend:
-    """The backend that a config names; folders are created.
+    Args:
+        config: One of the five variants.
+        create: As in `open`.
+        read_only: As in `open`.
+        durability: As in `open`.
+        lock_timeout_s: As in `open`.
 
     Raises:
-        ContractError: Not a config.
-        MemoryBackendError: As the backend's constructor.
+        ContractError: Not a config, a bad choice, or a package that is not installed: the message
+            has the extra and the command.
+        NotFound: There is no store, and none was to be created.
+        StorageError: The place cannot be used, or the store is damaged.
 
     >>> with create_memory_backend(MemoryBackendConfig.InMemory()) as memory:
     ...     memory.kind
     'in_memory'
     """
-    if isinstance(config, SegmentsConfig):
-        return SegmentMemoryBackend(config.root)
-    if isinstance(config, InMemoryConfig):
-        return InMemoryMemoryBackend()
+    _check_choices(durability, lock_timeout_s)
+    options = _Options(
+        create=create and not read_only,
+        read_only=read_only,
+        durability=durability,
+        lock_timeout_s=lock_timeout_s,
+    )
+    match config:
+        case SegmentsConfig(root=root):
+            return SegmentMemoryBackend(root, **options)
+        case SqliteConfig():
+            return _sqlite(config, options)
+        case PostgresConfig():
+            return _postgres(config, options)
+        case FilesystemConfig(root=root):
+            return FilesystemMemoryBackend(root, **options)
+        case InMemoryConfig():
+            return InMemoryMemoryBackend()
     raise ContractError(
         f"expected a MemoryBackendConfig, got {type(config).__name__}; build one with"
-        " MemoryBackendConfig.Segments(root) or MemoryBackendConfig.InMemory()",
+        " MemoryBackendConfig.Sqlite(path) or another of its constructors",
         where="config",
         reason=Reason.WRONG_TYPE,
     )
+
+
+def create_default_memory_backend() -> JournalBackend:
+    """The memory in SQLite at `FMEMORY_SQLITE_PATH`, else at `~/.fiddlesticks/fmemory.sqlite3`.
+
+    On Windows the home folder is `%USERPROFILE%`. The file and the folders above are created.
+
+    Raises:
+        ContractError: There is no home folder, and the variable is not set.
+        StorageError: The place cannot be used, or the store is damaged.
+    """
+    given = os.environ.get(SQLITE_PATH_VARIABLE)
+    try:
+        path = Path(given or DEFAULT_SQLITE_PATH).expanduser()
+    except RuntimeError as error:
+        raise ContractError(
+            f"expected a home folder for {DEFAULT_SQLITE_PATH}, got none ({error}); set"
+            f" {SQLITE_PATH_VARIABLE}",
+            where=SQLITE_PATH_VARIABLE,
+        ) from None
+    return create_memory_backend(SqliteConfig(path=str(path)))
 
 
 def open(  # noqa: A001  the name people know from files and databases
@@ -90,18 +137,30 @@ def open(  # noqa: A001  the name people know from files and databases
     durability: Durability = "fsync",
     lock_timeout_s: float = 5.0,
 ) -> JournalBackend:
-    """The memory at a path: a folder of segment files, or ":memory:" for process memory.
+    """The memory that a path or URL names.
 
     Args:
-        target: A folder, created with its parents; or ":memory:".
-        create: Create what is not there. False: `NotFound` instead.
+        target: One of
+
+            - a path: the memory that lies there, whatever its kind (a folder of segment files or
+              of JSON Lines, a SQLite file); where nothing is, a new folder of segment files
+            - `sqlite:///notes.db`, or with a fourth slash where the path is absolute:
+              `sqlite:////srv/notes.db`
+            - `jsonl:FOLDER`
+            - `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?log=NAME`; the port is 5432 and the
+              log `default` unless given; in names and passwords `@ / : ? # %` are percent-encoded;
+              parameters of libpq such as `sslmode` may follow `log`
+            - `":memory:"` for process memory
+
+        create: Create what is not there, with the folders above. False: `NotFound` instead.
         read_only: Never write, not even to repair; nothing is created.
         durability: `fsync`: a write is acknowledged when it is on disk. `interval`: on disk within
             a tenth of a second. `os`: when the operating system writes it.
         lock_timeout_s: Longest wait for other writers, seconds, at least 0.
 
     Raises:
-        ContractError: The target names no backend of this version; nothing was created.
+        ContractError: The target names no backend, or one whose package is not installed (the
+            message has the command); nothing was created. A password is never quoted.
         NotFound: There is no store, and none was to be created.
         StorageError: The place cannot be used, or the store is damaged.
 
@@ -111,12 +170,9 @@ def open(  # noqa: A001  the name people know from files and databases
     1
     """
     _check_choices(durability, lock_timeout_s)
-    if isinstance(target, str) and target == MEMORY_TARGET:
-        return InMemoryMemoryBackend()
-    root = _folder(target)
-    return SegmentMemoryBackend(
-        root,
-        create=create and not read_only,
+    return create_memory_backend(
+        config_of(target),
+        create=create,
         read_only=read_only,
         durability=durability,
         lock_timeout_s=lock_timeout_s,
@@ -142,6 +198,34 @@ async def aopen(
     )
 
 
+def _sqlite(config: SqliteConfig, options: _Options) -> JournalBackend:
+    folder = Path(config.path).parent
+    if options["create"] and not folder.exists():
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"sqlite: expected to create the folder {folder}, got {error.strerror or error};"
+                " nothing was created in it",
+                path=str(folder),
+            ) from error
+    return SqliteMemoryBackend(config.path, **options)
+
+
+def _postgres(config: PostgresConfig, options: _Options) -> JournalBackend:
+    place = place_of(config)
+    return PostgresMemoryBackend(
+        place.host,
+        place.port,
+        place.database,
+        place.username,
+        place.password,
+        log=place.log,
+        parameters=place.parameters,
+        **options,
+    )
+
+
 def _check_choices(durability: Durability, lock_timeout_s: float) -> None:
     match durability:
         case "fsync" | "interval" | "os":
@@ -161,50 +245,3 @@ def _check_choices(durability: Durability, lock_timeout_s: float) -> None:
             where="lock_timeout_s",
             reason=Reason.OUT_OF_RANGE,
         )
-
-
-def _folder(target: str | os.PathLike[str]) -> Path:
-    if not isinstance(target, (str, os.PathLike)) or not os.fspath(target):
-        raise ContractError(
-            f'expected a folder\'s path or ":memory:", got {brief(target)}',
-            where="target",
-            reason=Reason.WRONG_TYPE if target != "" else Reason.EMPTY,
-        )
-    text = os.fspath(target)
-    if "\0" in text:
-        raise ContractError(
-            f"expected a path, got {brief(text)}, which has a NUL character",
-            where="target",
-            reason=Reason.BAD_VALUE,
-        )
-    scheme, colon, rest = text.partition(":")
-    if colon and scheme in {"sqlite", "postgresql", "postgres", "jsonl"}:
-        raise ContractError(
-            f'expected a folder\'s path or ":memory:", got a {scheme} URL, which this version has'
-            " no backend for",
-            where="target",
-            reason=Reason.UNSUPPORTED,
-        )
-    if colon and rest.startswith("//"):
-        raise ContractError(
-            f'expected a folder\'s path or ":memory:", got the URL {brief(text)}; nothing was'
-            " created",
-            where="target",
-            reason=Reason.UNSUPPORTED,
-        )
-    path = Path(text).expanduser()
-    if _is_database(path):
-        raise ContractError(
-            f"expected a folder, got {text}, which looks like an SQLite database: its URL is"
-            f" sqlite:///{text}, for versions with that backend; choose a folder instead",
-            where="target",
-            reason=Reason.UNSUPPORTED,
-        )
-    return path
-
-
-def _is_database(path: Path) -> bool:
-    if path.is_file():
-        with path.open("rb") as file:
-            return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
-    return path.suffix.lower() in _DATABASE_SUFFIXES and not path.is_dir()

@@ -10,6 +10,7 @@ of someone who may create databases. A test that stops its server, or kills it, 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import pytest
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 VARIABLE = "FMEMORY_TEST_POSTGRES"
 
 _KILL_WAIT_S = 30
+_SERVER = re.compile(r"postgres(?:ql)?://[^/?]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,14 @@ class Postgres:
     def database_url(self, name: str) -> str:
         """The URL of another database of this server.
 
-        >>> Postgres("postgresql://ada@there/postgres?host=/run").database_url("one")
-        'postgresql://ada@there/one?host=/run'
+        >>> Postgres("postgresql:///postgres?host=/run").database_url("one")
+        'postgresql:///one?host=/run'
         """
-        return urlunsplit(urlsplit(self.url)._replace(path=f"/{quote(name, safe='')}"))
+        # urlunsplit would leave the slashes out where there is no host.
+        server = _SERVER.match(self.url)
+        assert server is not None, "expected postgresql://USER@HOST/DATABASE"
+        query = self.url.partition("?")[2]
+        return f"{server[0]}/{quote(name, safe='')}" + (f"?{query}" if query else "")
 
     def create_database(self) -> str:
         """The URL of a new, empty database in UTF-8."""

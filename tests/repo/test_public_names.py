@@ -11,19 +11,21 @@ import fmemory
 NAMES = {
     "fmemory": """
         Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore CommitUnknown
-        Conflict ContractError CountRequest CountResult DeleteRequest DeleteResult DuplicateRecord
-        ErasedRecord Event FeatureRecord Finding ForkedStore GetRequest GetResult Head Health
-        HistoryCompacted InMemoryBackend InMemoryMemoryBackend InitCommand InitPlan InitShell
+        Conflict ContractError CopyResult CountRequest CountResult DeleteRequest DeleteResult
+        DuplicateRecord ErasedRecord Event FeatureRecord FilesystemMemoryBackend Finding ForkedStore
+        GetRequest GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend
+        InitCommand InitPlan InitShell
         InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
         JsonValue LogBackend LogCorrupt LogPoisoned LogSession LogView MemoryBackend
         MemoryBackendConfig MemoryBackendError MemoryConversationStore MemoryErrorKind
         MemoryFileError MemoryRecord MemoryView Message MetaGetRequest MetaResult MetaSetRequest
-        NewEvent NotFound Note ProgressEntry PutRequest PutResult ReadOnlyStore Reason Receipt
+        NewEvent NotFound Note PostgresMemoryBackend ProgressEntry PutRequest PutResult
+        ReadOnlyStore Reason Receipt
         RecoveryReport Role Run RunCheckpoint RunStatus ScanRequest ScanResult ScoredRecord
         SegmentMemoryBackend Session SessionInfo SessionManifest SessionPage SessionView
         SqliteMemoryBackend Stats StorageError StoreBusy StoreFull StreamPage StreamStats
         StreamSummary TimeRange ToolCall TypeStats UnsupportedPlatform VectorBlock __version__
-        aopen audit create_memory_backend messages
+        aopen audit copy_log create_default_memory_backend create_memory_backend messages
     """,
     "fmemory_segments": """
         Blob Commit DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased FRAME_BYTES_MAX
@@ -44,8 +46,8 @@ NAMES = {
         StreamInfo Txn Usage
     """,
     "fmemory.journals": """
-        InMemoryMemoryBackend MemoryJournal PostgresMemoryBackend SegmentJournal
-        SegmentMemoryBackend SqliteMemoryBackend
+        FilesystemMemoryBackend InMemoryMemoryBackend JsonlJournal MemoryJournal
+        PostgresMemoryBackend SegmentJournal SegmentMemoryBackend SqliteMemoryBackend
     """,
     "fmemory.testing": """
         Capability CapabilityReport CapabilityRow Composed JournalSuite MemoryBackendSuite

@@ -40,12 +40,14 @@ def test_the_commands_are_these() -> None:
         "tail",
         "verify",
         "stats",
+        "copy",
         "dump",
         "load",
         "import",
         "import notes",
         "import claude-code",
         "import swe-agent",
+        "import fiddlesticks",
     ]
 
 
@@ -68,7 +70,7 @@ def test_every_argument_is_a_plain_name_that_is_explained(
 
     assert "{" not in text.splitlines()[0]
     for line in arguments.splitlines():
-        assert re.match(r"  (SEQ|FILE|A|B|\[?PATH\]?)?   *[A-Z0-9a-z\[-]", line), line
+        assert re.match(r"  (SEQ|FILE|TARGET|SOURCE|A|B|\[?PATH\]?)?   *[A-Z0-9a-z\[-]", line), line
         assert "<" not in line
 
 

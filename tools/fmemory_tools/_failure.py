@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ USAGE = 2
 CANNOT_OPEN = 3
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+
+# PASSWORD stands for one in the forms that messages name.
+_PASSWORD = re.compile(r"(://[^\s/:@]*):(?!PASSWORD@)[^\s@]+@")
 
 
 class Failure(Exception):  # noqa: N818 - an outcome of a command, told in one line
@@ -116,6 +120,8 @@ def _sentence(error: OSError) -> str:
 
 
 def _tell(message: str, teller: str = "fmemory") -> None:
+    # Errors do not quote passwords; what a driver says in its own words is made sure of here.
+    message = _PASSWORD.sub(r"\1:***@", message)
     print(f"{teller}: {one_line(message)}", file=sys.stderr)  # noqa: T201 - the command's own voice
 
 

@@ -9,7 +9,9 @@ import typer
 from fmemory_tools._usage import existing_file
 
 STORE_HELP = (
-    "Folder of the store. Default: $FMEMORY_STORE, else the nearest .fmemory folder upwards."
+    "The store: a folder, a database file or a URL (sqlite:///FILE, jsonl:FOLDER,"
+    " postgresql://USER@HOST/DATABASE?log=NAME). Default: $FMEMORY_STORE, else the nearest"
+    " .fmemory folder upwards."
 )
 DAMAGE_NOTE = "Exit code: 0 fine, 1 an event is damaged and the rest is shown."
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fmemory_tools._failure import CANNOT_OPEN, Failure
 
 if TYPE_CHECKING:
-    from fmemory import LogBackend
+    from fmemory import JournalBackend, MemoryBackendConfig
 
 STORE_VARIABLE = "FMEMORY_STORE"
 STORE_FOLDER = ".fmemory"
@@ -55,23 +55,49 @@ def is_url(target: str) -> bool:
     return _URL.match(target) is not None or target == ":memory:"
 
 
-def is_there(target: str) -> bool:
-    """Whether the target is a URL, a file, or a folder with something in it."""
-    path = Path(target)
-    return is_url(target) or path.is_file() or (path.is_dir() and any(path.iterdir()))
+def shown(target: str) -> str:
+    """The target as it may be printed: a password in it is not."""
+    if not is_url(target):
+        return target
+    from fmemory._target import masked
+
+    return masked(target)
 
 
-def existing_folder(given: str | None) -> Path:
-    """The folder of the store that a command means.
+def config_of(target: str) -> MemoryBackendConfig:
+    """The backend that a target names, looking at what lies there.
 
     Raises:
-        Failure: There is nothing, or a file.
+        Failure: It names none.
     """
-    target = find_store(given)
-    path = Path(target)
-    if is_url(target):
-        raise Failure(f"{target}: expected the folder of a store, got a URL", CANNOT_OPEN)
-    if not path.exists():
+    import fmemory
+    from fmemory._target import config_of
+
+    try:
+        return config_of(target)
+    except fmemory.MemoryBackendError as error:
+        raise Failure(str(error), CANNOT_OPEN) from error
+
+
+def is_there(target: str) -> bool:
+    """Whether the target names a file, a folder with something in it, or no place at all.
+
+    A database on a server is not asked.
+    """
+    place = _place_of(target)
+    return place is not None and (place.is_file() or (place.is_dir() and any(place.iterdir())))
+
+
+def check_there(target: str) -> None:
+    """Check that a path or the place of a URL has something that may be a store.
+
+    Raises:
+        Failure: There is nothing, or a file of another kind.
+    """
+    place = _place_of(target)
+    if place is None:
+        return
+    if not place.exists():
         raise Failure(
             f"no store at {target}: check the path (import and load create a store)",
             CANNOT_OPEN,
@@ -82,32 +108,64 @@ def existing_folder(given: str | None) -> Path:
             " fmemory.open()",
             CANNOT_OPEN,
         )
-    if not path.is_dir():
-        is_memory_file = {".jsonl", ".json", ".gz"} & set(path.suffixes)
+    if not is_url(target) and place.is_file() and not _is_database(place):
+        is_memory_file = {".jsonl", ".json", ".gz"} & set(place.suffixes)
         advice = f"; to load it into one: fmemory load {target} -s FOLDER" if is_memory_file else ""
-        raise Failure(f"{target} is a file, and a store is a folder{advice}", CANNOT_OPEN)
-    return path
+        raise Failure(
+            f"{target} is a file, and a store is a folder or a database file{advice}", CANNOT_OPEN
+        )
+
+
+def check_target(target: str) -> None:
+    """Check that a store to be written is named, and one that outlives the command.
+
+    Raises:
+        Failure: It is not.
+    """
+    from fmemory.config import InMemoryConfig
+
+    if not target or isinstance(config_of(target), InMemoryConfig):
+        got = target or "nothing"
+        raise Failure(f"TARGET: expected a store that is kept, got {got}; see fmemory copy --help")
+
+
+def _place_of(target: str) -> Path | None:
+    """The file or folder that a target names; None where it is no place on this machine."""
+    if not is_url(target):
+        return Path(target)
+    from fmemory.config import FilesystemConfig, SqliteConfig
+
+    match config_of(target):
+        case SqliteConfig(path=path) | FilesystemConfig(root=path):
+            return Path(path)
+        case _:
+            return None
+
+
+def _is_database(path: Path) -> bool:
+    from fmemory._recognise import Found, what_lies_at
+
+    return what_lies_at(path) is not Found.OTHER_FILE
 
 
 @contextmanager
-def reading(given: str | None) -> Iterator[LogBackend]:
+def reading(given: str | None) -> Iterator[JournalBackend]:
     """The store, opened read-only; never created."""
     target = find_store(given)
-    if not is_url(target):
-        existing_folder(target)
+    check_there(target)
     with _opened(target, create=False, read_only=True) as memory:
         yield memory
 
 
 @contextmanager
-def writing(given: str | None) -> Iterator[LogBackend]:
+def writing(given: str | None) -> Iterator[JournalBackend]:
     """The store, opened for writing; created if it was named and is not there."""
     with _opened(find_store(given), create=True, read_only=False) as memory:
         yield memory
 
 
 @contextmanager
-def _opened(target: str, *, create: bool, read_only: bool) -> Iterator[LogBackend]:
+def _opened(target: str, *, create: bool, read_only: bool) -> Iterator[JournalBackend]:
     import fmemory
 
     try:

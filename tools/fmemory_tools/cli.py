@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from fmemory_tools._options import STORE_HELP, examples
 from fmemory_tools._usage import Command, Commands
 from fmemory_tools.commands import (
+    copy,
     demo,
     diff,
     dump,
@@ -65,6 +66,7 @@ app.command(cls=Command, epilog=history.EPILOG)(history.history)
 app.command(cls=Command, epilog=tail.EPILOG)(tail.tail)
 app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
 app.command(cls=Command, epilog=stats.EPILOG)(stats.stats)
+app.command(cls=Command, epilog=copy.EPILOG)(copy.copy)
 app.command(cls=Command, epilog=dump.EPILOG)(dump.dump)
 app.command(cls=Command, epilog=load.EPILOG)(load.load)
 import_app.command("notes", cls=Command, epilog=imports.NOTES_EPILOG)(imports.notes)
@@ -72,6 +74,9 @@ import_app.command("claude-code", cls=Command, epilog=imports.CLAUDE_CODE_EPILOG
     imports.claude_code
 )
 import_app.command("swe-agent", cls=Command, epilog=imports.SWE_AGENT_EPILOG)(imports.swe_agent)
+import_app.command("fiddlesticks", cls=Command, epilog=imports.FIDDLESTICKS_EPILOG)(
+    imports.fiddlesticks
+)
 app.add_typer(import_app, name="import")
 
 

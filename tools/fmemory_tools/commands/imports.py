@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,8 @@ from fmemory_tools._options import (
 from fmemory_tools._usage import existing_file
 
 if TYPE_CHECKING:
-    from fmemory_tools.importers import SessionsPlan, Source
+    from fmemory_tools.importers import BadLine, SessionsPlan
+    from fmemory_tools.importers.fiddlesticks_apply import FiddlesticksOutcome
 
 HELP = """Bring runs and notes of other programs into a store.
 
@@ -35,6 +36,7 @@ EPILOG = examples(
     "fmemory import claude-code ~/.claude/projects/app/4f1c.jsonl -s ./memory",
     "fmemory import swe-agent run.traj -s ./memory",
     "fmemory import notes notes.jsonl --vectors notes.npy -s ./memory",
+    "fmemory import fiddlesticks ~/.fiddlesticks/fmemory.sqlite3 -s ./memory",
     note=EXIT_NOTE,
 )
 NOTES_EPILOG = examples(
@@ -47,6 +49,15 @@ CLAUDE_CODE_EPILOG = examples(
     "fmemory state -s ./memory",
 )
 SWE_AGENT_EPILOG = examples("fmemory import swe-agent marshmallow-1867.traj -s ./memory")
+FIDDLESTICKS_EPILOG = examples(
+    "fmemory import fiddlesticks ~/.fiddlesticks/fmemory.sqlite3 -s ./memory",
+    "fmemory import fiddlesticks ./fiddlesticks-folder -s ./memory",
+    "fmemory import fiddlesticks postgresql://ada@localhost/agents -s ./memory",
+    note=(
+        "Exit code: 0 fine, 1 malformed rows (nothing was imported) or sessions that were left"
+        " alone, 2 the source is nothing of Fiddlesticks, 3 it cannot be read."
+    ),
+)
 
 NameOption = Annotated[
     str | None,
@@ -104,7 +115,7 @@ def notes(
         )
         with writing(store) as memory:
             outcome = apply_notes(memory, plan)
-    _tell_skipped(plan.source)
+    _tell_skipped(plan.source.name, plan.source.skipped)
     if json:
         print_json(
             {
@@ -163,6 +174,114 @@ def swe_agent(
         _apply(plan, store, json=json)
 
 
+def fiddlesticks(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="SQLite file, folder that holds sessions/, or postgresql:// URL.",
+        ),
+    ],
+    skip_bad: SkipBadOption = False,
+    json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Import the sessions of Fiddlesticks.
+
+    All that the Rust crate stored: manifests, features, progress, checkpoints, transcripts, with
+    their times. The source is read and not changed.
+
+    A session is imported once; what it gained in the source since then is added, unless it was
+    written to here as well. A session that is there already and came from elsewhere is named and
+    left alone. --skip-bad leaves an init plan out whole if a step of it is malformed.
+    """
+    from fmemory_tools._console import print_json
+    from fmemory_tools._failure import FINDING
+    from fmemory_tools._store import writing
+    from fmemory_tools.importers.fiddlesticks import plan_fiddlesticks
+    from fmemory_tools.importers.fiddlesticks_apply import apply_fiddlesticks
+
+    with _fiddlesticks_told(source):
+        plan = plan_fiddlesticks(source, skip_bad=skip_bad)
+        with writing(store) as memory:
+            outcomes = apply_fiddlesticks(memory, plan)
+    _tell_skipped(plan.name, plan.skipped)
+    left_alone = [one for one in outcomes if one.why]
+    for one in left_alone:
+        _tell(f"{plan.name}: session {one.session_id!r} {one.why}; it was left alone")
+    if json:
+        for one in outcomes:
+            print_json(
+                {
+                    "source": plan.name,
+                    "session_id": one.session_id,
+                    "fate": one.fate.value,
+                    "messages_added": one.messages,
+                    "events_added": one.events,
+                    "why": one.why or None,
+                    "skipped": [str(line) for line in plan.skipped],
+                }
+            )
+    else:
+        _show_fates(plan.name, outcomes)
+    if left_alone:
+        raise typer.Exit(FINDING)
+
+
+def _show_fates(name: str, outcomes: Sequence[FiddlesticksOutcome]) -> None:
+    from fmemory_tools._console import KIND, print_table, print_text
+    from fmemory_tools.importers.plan import counted
+
+    if not any(one.events or one.why for one in outcomes):
+        words = f"already imported, {counted(len(outcomes), 'session')}"
+        print_text(f"{name}: {words if outcomes else 'there are no sessions in it'}")
+        return
+    print_table(
+        ["session", "messages", "events", ""],
+        [
+            [
+                (one.session_id, KIND),
+                f"+{one.messages}",
+                f"+{one.events}",
+                one.fate.value.replace("_", " "),
+            ]
+            for one in outcomes
+        ],
+        right=[1, 2],
+        whole=True,
+    )
+
+
+@contextmanager
+def _fiddlesticks_told(source: str) -> Iterator[None]:
+    """A sign that work goes on, and one line for each thing wrong with the source."""
+    from fmemory_tools._console import progress
+    from fmemory_tools._failure import CANNOT_OPEN, FINDING, USAGE, Failure
+    from fmemory_tools.importers import BadSource
+    from fmemory_tools.importers._shape import FIDDLESTICKS, shape_of
+    from fmemory_tools.importers.fiddlesticks import CannotRead, is_url
+
+    path = Path(source)
+    label = "PostgreSQL" if is_url(source) else path.name
+    try:
+        with progress(f"importing {label}"):
+            yield
+    except BadSource as bad:
+        if not bad.lines and not is_url(source) and path.is_file():
+            found = shape_of(path.read_bytes())
+            if found is not None and found != FIDDLESTICKS:
+                message = f"{label}: {advice_on(found, path)}; nothing was imported"
+                raise Failure(message) from bad
+        for line in bad.report():
+            _tell(line)
+        advice = "; --skip-bad leaves them out" if bad.skippable else ""
+        raise Failure(
+            f"{bad}; nothing was imported{advice}", FINDING if bad.lines else USAGE
+        ) from bad
+    except CannotRead as problem:
+        raise Failure(f"{problem}; nothing was imported", CANNOT_OPEN) from problem
+
+
 def _apply(plan: SessionsPlan, store: str | None, *, json: bool) -> None:
     from fmemory_tools._console import KIND, print_json, print_table, print_text
     from fmemory_tools._store import writing
@@ -172,7 +291,7 @@ def _apply(plan: SessionsPlan, store: str | None, *, json: bool) -> None:
     with writing(store) as memory:
         outcomes = apply_sessions(memory, plan)
         states = [memory.load_bootstrap_state(one.session_id) for one in outcomes]
-    _tell_skipped(plan.source)
+    _tell_skipped(plan.source.name, plan.source.skipped)
     if json:
         for outcome in outcomes:
             print_json(
@@ -226,7 +345,7 @@ def _told(file: Path, kind: str) -> Iterator[Callable[[int], None]]:
             problem = f"this is not {WORDS[kind]} ({bad.lines[0]})"
             raise Failure(f"{file.name}: {problem}; nothing was imported") from bad
         for line in bad.report():
-            typer.echo(line, err=True)
+            _tell(line)
         advice = "; --skip-bad leaves them out" if bad.skippable else ""
         raise Failure(
             f"{bad}; nothing was imported{advice}", FINDING if bad.lines else USAGE
@@ -245,9 +364,16 @@ def advice_on(found: str, file: Path) -> str:
     return f"this looks like {WORDS[found]}: use `fmemory {command}`"
 
 
-def _tell_skipped(source: Source) -> None:
-    """Lines that were left out on request are still named."""
-    for line in source.skipped[:20]:
-        typer.echo(f"{source.name}: skipped {line}", err=True)
-    if len(source.skipped) > 20:
-        typer.echo(f"{source.name}: skipped {len(source.skipped) - 20} more", err=True)
+def _tell_skipped(name: str, skipped: Sequence[BadLine]) -> None:
+    """Places that were left out on request are still named."""
+    for line in skipped[:20]:
+        _tell(f"{name}: skipped {line}")
+    if len(skipped) > 20:
+        _tell(f"{name}: skipped {len(skipped) - 20} more")
+
+
+def _tell(line: str) -> None:
+    """One line on stderr, whatever is in it."""
+    from fmemory_tools._failure import one_line
+
+    typer.echo(one_line(line), err=True)

@@ -35,36 +35,50 @@ def verify(
 ) -> None:
     """Check every byte of a store, and say what is damaged.
 
-    It works on stores that cannot be opened. Nothing is changed.
+    A folder need not open for that. Nothing is changed.
     """
     from fmemory import Head
     from fmemory_tools._console import GOOD, print_json, print_line, progress
     from fmemory_tools._failure import FINDING, Failure
-    from fmemory_tools._store import existing_folder
+    from fmemory_tools._store import check_there, find_store, shown
 
     try:
         pinned = None if head is None else Head.parse(head)
     except ValueError as error:
         raise Failure(f"--head: {error}") from None
-    folder = existing_folder(store)
-    with progress(f"verifying {folder}"):
-        findings = findings_of(folder, pinned)
+    target = find_store(store)
+    check_there(target)
+    with progress(f"verifying {shown(target)}"):
+        findings = findings_of(target, pinned)
     for finding in findings if json else ():
         print_json(_plain(finding))
     damaged = any(one.damage for one in findings)
     if not json and findings:
         _print(findings)
     if not json and not damaged:
-        print_line(("fine", GOOD), f": every event in {folder} is as it was written")
+        print_line(("fine", GOOD), f": every event in {shown(target)} is as it was written")
     raise typer.Exit(FINDING if damaged else 0)
 
 
-def findings_of(folder: Path, pinned: Head | None) -> list[Finding]:
-    """What is wrong with the store in a folder, whether it opens or not."""
+def findings_of(target: str, pinned: Head | None) -> Sequence[Finding]:
+    """What is wrong with a store; a folder need not open for that.
+
+    Raises:
+        Failure: It names no store, or a database that does not open.
+    """
+    from fmemory.config import FilesystemConfig, SegmentsConfig
+    from fmemory.journals._jsonl_verify import verify_folder
     from fmemory_segments.filesystem import PosixFileSystem
     from fmemory_segments.verify import verify_store
+    from fmemory_tools._store import config_of, reading
 
-    return verify_store(PosixFileSystem(), folder, pinned)
+    match config_of(target):
+        case SegmentsConfig(root=root):
+            return verify_store(PosixFileSystem(), Path(root), pinned)
+        case FilesystemConfig(root=root):
+            return verify_folder(PosixFileSystem(), Path(root), pinned)
+    with reading(target) as memory:
+        return memory.verify(pinned)
 
 
 def _print(findings: Sequence[Finding]) -> None:

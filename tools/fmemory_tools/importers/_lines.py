@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import msgspec
 
@@ -60,6 +60,21 @@ def parse_object(text: bytes) -> JsonObject:
     >>> parse_object(b'{"a": [1, null]}')
     {'a': [1, None]}
     """
+    value = parse_json(text)
+    if not isinstance(value, dict):
+        raise Malformed(f"expected a JSON object, got {kind_of(value)}")
+    return value
+
+
+def parse_json(text: bytes) -> JsonValue:
+    """The JSON value that `text` is.
+
+    Raises:
+        Malformed: As `parse_object`, any kind of value allowed.
+
+    >>> parse_json(b'["a"]')
+    ['a']
+    """
     try:
         value = json.loads(text.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
@@ -69,8 +84,10 @@ def parse_object(text: bytes) -> JsonObject:
         raise Malformed(f"not JSON: {error.msg} ({place})") from error
     except RecursionError as error:
         raise Malformed("nested too deeply") from error
-    if not isinstance(value, dict):
-        raise Malformed(f"expected a JSON object, got {kind_of(value)}")
+    except ValueError as error:
+        if isinstance(error, Malformed):
+            raise
+        raise Malformed("an integer needs more than 64 bits") from error
     try:
         msgspec.msgpack.encode(value)
     except UnicodeEncodeError as error:
@@ -79,7 +96,7 @@ def parse_object(text: bytes) -> JsonObject:
         raise Malformed("an integer needs more than 64 bits") from error
     except RecursionError as error:
         raise Malformed("nested too deeply") from error
-    return value
+    return cast("JsonValue", value)
 
 
 def kind_of(value: JsonValue) -> str:

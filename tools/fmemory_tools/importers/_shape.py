@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fmemory._json_values import JsonObject
 
 CLAUDE_CODE = "claude-code"
+FIDDLESTICKS = "fiddlesticks"
 MEMORY_FILE = "memory file"
 NOTES = "notes"
 SWE_AGENT = "swe-agent"
@@ -18,6 +19,7 @@ VECTORS = "vectors"
 
 WORDS = {
     CLAUDE_CODE: "a session of Claude Code",
+    FIDDLESTICKS: "a SQLite file, as Fiddlesticks has",
     MEMORY_FILE: "a memory file",
     NOTES: "notes",
     SWE_AGENT: "a SWE-agent trajectory",
@@ -25,6 +27,7 @@ WORDS = {
 }
 COMMANDS = {
     CLAUDE_CODE: "import claude-code {}",
+    FIDDLESTICKS: "import fiddlesticks {}",
     MEMORY_FILE: "load {}",
     NOTES: "import notes {}",
     SWE_AGENT: "import swe-agent {}",
@@ -43,6 +46,8 @@ def shape_of(content: bytes) -> str | None:
     """
     if content.startswith(b"\x93NUMPY"):
         return VECTORS
+    if content.startswith(b"SQLite format 3\x00"):
+        return FIDDLESTICKS
     for line in islice(content.split(b"\n"), _LINES_LOOKED_AT):
         value = _object(line)
         kind = None if value is None else _kind(value)

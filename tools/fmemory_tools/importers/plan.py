@@ -34,14 +34,19 @@ def counted(count: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A place of the file that cannot be read: its number from 1 and what is wrong with it."""
+    """A place of the file that cannot be read: its number and what is wrong with it.
+
+    Attributes:
+        number: From 1; 0 where the unit alone names the place.
+    """
 
     number: int
     problem: str
     unit: str = "line"
 
     def __str__(self) -> str:
-        return f"{self.unit} {self.number}: {self.problem}"
+        place = f"{self.unit} {self.number}" if self.number else self.unit
+        return f"{place}: {self.problem}"
 
 
 class BadSource(Exception):  # noqa: N818 - a finding about a file, not a fault of the program
