@@ -492,15 +492,23 @@ class CommitUnknown(StorageError):
     Attributes:
         seq: What the first event of the batch would have.
         batch_id: What the batch is stored under, 32 hexadecimal digits.
+        store_id: The log, 32 hexadecimal digits.
     """
 
     REASONS = (Reason.COMMIT_UNKNOWN,)
 
     def __init__(
-        self, message: str, *, path: str | None = None, seq: int | None = None, batch_id: str = ""
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        seq: int | None = None,
+        batch_id: str = "",
+        store_id: str = "",
     ) -> None:
         super().__init__(message, path=path, seq=seq)
         self.batch_id = batch_id
+        self.store_id = store_id
 
 
 class ForkedStore(StorageError):

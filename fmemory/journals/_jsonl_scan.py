@@ -24,6 +24,7 @@ from fmemory_segments import Envelope, LogReason
 from fmemory_segments.event import DIGEST_BYTES, Float64Array
 
 NUL: Final = b"\0"
+BLOCK_BYTES_MIN: Final = 512
 BLANK: Final = b" \t\r\n"
 _SEQ_START: Final = b'{"seq":'
 _SEQ_DIGITS_MAX: Final = 20
@@ -239,7 +240,10 @@ def _bad_line(
     reason, evidence, is_damage = LogReason.FRAME_CHECKSUM, "", True
     seq = seq_of(line)
     if NUL in line:
-        evidence, is_damage = f"a line of event {batch.seq}, got {line.count(NUL)} NUL bytes", False
+        first = line.index(NUL)
+        evidence = f"a line of event {batch.seq}, got {line.count(NUL)} NUL bytes"
+        # A block that was never written begins where a block, or the write that needed it, does.
+        is_damage = first > 0 and (offset + first) % BLOCK_BYTES_MIN != 0
     elif not line.strip(BLANK):
         evidence, is_damage = f"a line of event {batch.seq}, got a blank line", False
     elif line.endswith(b"\r") and parse_line(line[:-1], line_salt(store_id, batch.seq)):

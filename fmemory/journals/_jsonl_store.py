@@ -173,7 +173,7 @@ def check_place(
             path=path,
         )
     if kind is not None:
-        _check_content(fs, path)
+        _check_content(fs, path, create=create)
 
 
 def not_found(path: Path, *, read_only: bool) -> LogNotFound:
@@ -187,8 +187,8 @@ def not_found(path: Path, *, read_only: bool) -> LogNotFound:
     )
 
 
-def _check_content(fs: FileSystem, path: Path) -> None:
-    """Raise if a store would be scattered among files that are somebody else's."""
+def _check_content(fs: FileSystem, path: Path, *, create: bool) -> None:
+    """Raise for a store of segments, and if one would be scattered among somebody else's files."""
     # One listing for all questions: another process may be making the store just now.
     with reading(path):
         listed = fs.list_names(path)
@@ -204,7 +204,7 @@ def _check_content(fs: FileSystem, path: Path) -> None:
             reason=LogReason.NOT_EMPTY,
             path=path,
         )
-    if names.foreign or README_NAME in listed:
+    if create and (names.foreign or README_NAME in listed):
         found = names.foreign[0] if names.foreign else README_NAME
         raise NotALog(
             f"folder: expected a store or an empty folder, got one with {found!r} in it ({path}); "

@@ -149,7 +149,11 @@ class Tail:
             events.lacks_newline = found.lacks_newline
         self._torn_seen = None
         if stop is not None:
-            self._settle_stop(stop, data, start, tip, may_cut=may_cut, is_last=is_last)
+            judged = judge(
+                stop, data, base=start, synced_seq=tip.synced_seq, store_id=core.store_id
+            )
+            tail = data[stop.start - start :]
+            self._settle_stop(judged, tail, may_cut=may_cut, is_opening=whole, is_last=is_last)
         elif may_cut and is_last and events.lacks_newline:
             self._add_newline(events)
 
@@ -172,21 +176,21 @@ class Tail:
             raise core.damaged(events, LogReason.FRAME_ORDER, evidence, offset, seq) from None
 
     def _settle_stop(
-        self, stop: Stop, data: bytes, start: int, tip: Tip, *, may_cut: bool, is_last: bool
+        self, stop: Stop, tail: bytes, *, may_cut: bool, is_opening: bool, is_last: bool
     ) -> None:
-        """Decide what stands behind the last whole batch."""
+        """Raise for damage; set a torn end aside, or remember to have seen it."""
         core, events = self._core, self._core.active
-        judged = judge(stop, data, base=start, synced_seq=tip.synced_seq, store_id=core.store_id)
-        tail = data[stop.start - start :]
-        if judged.is_damage or (not is_last and tail.strip(BLANK)):
-            raise core.corrupt(events, judged)
+        if stop.is_damage or (not is_last and tail.strip(BLANK)):
+            raise core.corrupt(events, stop)
         if not is_last:
             core.note(f"{events.path.name} ends with blank lines, which were left alone")
         elif may_cut:
             self._cut(events, stop, tail)
         else:
             self._torn_seen = (events.end, events.end + len(tail))
-            self._report(RecoveryReport(len(tail), events.path.name, stop.start, stop.batch_seq))
+            if is_opening:  # Later it may be a writer at work.
+                name = events.path.name
+                self._report(RecoveryReport(len(tail), name, stop.start, stop.batch_seq))
 
     def _cut(self, events: EventsFile, stop: Stop, tail: bytes) -> None:
         """Keep what was torn in the quarantine, then cut it off."""

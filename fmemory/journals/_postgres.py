@@ -171,6 +171,7 @@ class PostgresMemoryBackend(JournalBackend):
         """Whether the write that ended in this error is there; false: it is not and never will be.
 
         Raises:
+            ContractError: The error is of another log.
             StoreBusy: Its transaction has not ended yet: ask again.
             StorageError: The server is still away.
         """

@@ -236,6 +236,7 @@ class Committer:
                 path=self._target.path,
                 seq=first_seq,
                 batch_id=transaction.batch_id.hex(),
+                store_id=self._log.store_id.hex(),
             )
             raise unknown from safe_cause(cause, self._target)
 

@@ -16,9 +16,11 @@ import psycopg
 
 from fmemory.errors import (
     CommitUnknown,
-    LogCorrupt,
+    ContractError,
     MemoryBackendError,
+    NotFound,
     ReadOnlyStore,
+    Reason,
     StoreBusy,
     StoreFull,
 )
@@ -123,10 +125,11 @@ class PostgresTable:
                 "SELECT head_seq FROM fmemory_logs WHERE log_id = %s", (self._log.log_id,)
             ).fetchone()
             if row is None:
-                raise LogCorrupt(
-                    f"head: expected a row of the log {self._target.log!r}, got none: it was"
-                    f" removed ({self.path})",
-                    path=self.path,
+                raise NotFound(
+                    f"read: expected the log {self._target.log!r}, got none: it was removed"
+                    f" ({self.path}); open the store again",
+                    reason=Reason.STORE_NOT_FOUND,
+                    key=self.path,
                 )
             return int(row[0])
 
@@ -250,11 +253,18 @@ class PostgresTable:
         """Whether the append that ended in this error was written; false: it never will be.
 
         Raises:
+            ContractError: The error is of another log.
             StoreBusy: Its transaction has not ended yet.
             StorageError: The server is still away.
         """
         self.check_open()
-        assert error.seq is not None
+        if error.store_id != self.store_id.hex() or error.seq is None:
+            raise ContractError(
+                f"settle: expected an error of the log {self.store_id.hex()}, got one of"
+                f" {error.store_id or None} ({self.path}); ask a handle of that log",
+                where="error",
+                reason=Reason.MISMATCH,
+            )
         batch_id = bytes.fromhex(error.batch_id)
         try:
             return self._committer.is_committed(batch_id, error.seq, self._timeout_s)

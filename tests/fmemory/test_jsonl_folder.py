@@ -245,6 +245,18 @@ def test_half_written_batch_of_another_process_is_not_seen(tmp_path: Path) -> No
     writer.close()
 
 
+def test_reader_does_not_report_what_a_writer_may_be_writing(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    open_store(store).close()
+    reader = open_store(store, read_only=True)
+    for number in range(3):
+        with files_of(store)[0].open("ab") as file:
+            file.write(b"{" if number == 0 else b" ")
+        assert reader.refresh() == 0
+    assert reader.health().notices == ()
+    reader.close()
+
+
 def test_writer_sets_aside_what_another_process_left_half_written(tmp_path: Path) -> None:
     store = tmp_path / "store"
     journal = open_store(store)

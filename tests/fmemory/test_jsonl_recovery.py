@@ -285,6 +285,13 @@ def test_lost_block_is_damage_where_a_later_line_says_it_was_on_disk(store: Path
     assert isinstance(opened(store), LogCorrupt)
 
 
+def test_one_zero_byte_in_a_line_is_damage_where_no_sync_covers_it(store: Path) -> None:
+    unsynced_store(store)
+    forget(store)
+    write_lines(store, [one.replace(b"text of e", b"text\0of e") for one in lines_of(store)])
+    assert isinstance(opened(store), LogCorrupt)
+
+
 def test_edited_line_is_damage_where_no_sync_covers_it(store: Path) -> None:
     unsynced_store(store)
     forget(store)

@@ -16,6 +16,7 @@ import pytest
 
 from fmemory import (
     CommitUnknown,
+    ContractError,
     JournalBackend,
     LogCorrupt,
     Reason,
@@ -132,6 +133,13 @@ def test_unknown_append_names_its_batch_as_it_is_stored(scene: Scene) -> None:
     copied = pickle.loads(pickle.dumps(error))
     assert (copied.reason, copied.seq) == (Reason.COMMIT_UNKNOWN, 2)
     assert scene.direct.was_committed(copied)
+
+
+def test_error_of_another_log_is_not_settled(scene: Scene) -> None:
+    error = CommitUnknown("of another log", seq=2, batch_id="00" * 16, store_id="00" * 16)
+    with pytest.raises(ContractError) as caught:
+        scene.direct.was_committed(error)
+    assert caught.value.reason is Reason.MISMATCH
 
 
 @pytest.mark.usefixtures("impatient")
