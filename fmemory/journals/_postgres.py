@@ -45,6 +45,7 @@ def open_table(
             where="postgres",
             reason=Reason.UNSUPPORTED,
         ) from error
+    _check_options(durability, lock_timeout_s)
     from fmemory.journals._postgres_table import PostgresTable
 
     return PostgresTable(
