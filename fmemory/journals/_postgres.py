@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 from fmemory._engine.backend import JournalBackend
@@ -35,15 +34,16 @@ def open_table(
         ContractError: The extra `postgres` is not installed.
         MemoryBackendError: As `PostgresMemoryBackend`.
     """
-    if find_spec("psycopg") is None:
+    _check_options(durability, lock_timeout_s)
+    try:
+        from fmemory.journals._postgres_table import PostgresTable
+    except ImportError as error:  # also a driver that finds no client library
         raise ContractError(
-            "a memory in PostgreSQL needs the package psycopg, which is not installed; it comes"
-            " with the extra `postgres`: pip install 'fmemory[postgres]'",
+            f"a memory in PostgreSQL needs the package psycopg: {error}; it comes with the extra"
+            " `postgres`: pip install 'fmemory[postgres]'",
             where="postgres",
             reason=Reason.UNSUPPORTED,
-        )
-    _check_options(durability, lock_timeout_s)
-    from fmemory.journals._postgres_table import PostgresTable
+        ) from error
 
     return PostgresTable(
         target,
