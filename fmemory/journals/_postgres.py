@@ -34,19 +34,16 @@ def open_table(
         ContractError: The extra `postgres` is not installed.
         MemoryBackendError: As `PostgresMemoryBackend`.
     """
+    _check_options(durability, lock_timeout_s)
     try:
-        import psycopg  # noqa: F401
-        import psycopg_pool  # noqa: F401
-    except ImportError as error:
-        # Also where psycopg is there and the library that it needs is not.
+        from fmemory.journals._postgres_table import PostgresTable
+    except ImportError as error:  # also a driver that finds no client library
         raise ContractError(
-            f"a memory in PostgreSQL needs the package psycopg, which cannot be imported ({error});"
-            " it comes with the extra `postgres`: pip install 'fmemory[postgres]'",
+            f"a memory in PostgreSQL needs the package psycopg: {error}; it comes with the extra"
+            " `postgres`: pip install 'fmemory[postgres]'",
             where="postgres",
             reason=Reason.UNSUPPORTED,
         ) from error
-    _check_options(durability, lock_timeout_s)
-    from fmemory.journals._postgres_table import PostgresTable
 
     return PostgresTable(
         target,
