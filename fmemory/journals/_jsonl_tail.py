@@ -25,6 +25,7 @@ from fmemory_segments._catalog import reading, write_all, writing
 from fmemory_segments._files import OpenFile
 from fmemory_segments._stream_index import RevisionGap
 from fmemory_segments._tip import Tip
+from fmemory_segments._walk import read_exactly
 from fmemory_segments.errors import LogCorrupt
 from fmemory_segments.event import ZERO_CHAIN
 
@@ -277,9 +278,11 @@ class Tail:
         fd = core.fs.open_file(events.path, write=write, create=False)
         replaced = OpenFile(fd, core.fs.close)
         kept = core.file_of(events)
-        for at in range(0, events.end, COMPARE_BYTES):
-            size = min(COMPARE_BYTES, events.end - events.lacks_newline - at)
-            if core.fs.pread(kept.fd, size, at) != core.fs.pread(replaced.fd, size, at):
+        end, pread = events.end - events.lacks_newline, core.fs.pread
+        for at in range(0, end, COMPARE_BYTES):
+            size = min(COMPARE_BYTES, end - at)
+            old, new = (read_exactly(pread, one.fd, size, at) for one in (kept, replaced))
+            if old != new:
                 raise core.went_back("the events that were read, got others", events.path)
         events.file, events.identity = replaced, core.fs.identity(fd)
 

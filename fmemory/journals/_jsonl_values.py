@@ -274,10 +274,12 @@ def _row(fields: RowFields, dtype: np.dtype[np.floating], dim: int) -> Row:
 def _short(vectors: VectorArray) -> list[list[float]]:
     """Numbers with few digits that are the vectors' own once they are rounded to their dtype.
 
-    A float32 written as the double it equals has 17 digits, most of them noise.
+    A float32 written as the double it equals has 17 digits, most of them noise. What is not finite
+    comes out as 0: its row is not written as numbers.
     """
+    vectors = np.where(np.isfinite(vectors), vectors, np.zeros(1, vectors.dtype))
     exact = vectors.astype(np.float64)
-    if vectors.dtype.itemsize == 8 or not np.isfinite(exact).all():
+    if vectors.dtype.itemsize == 8:
         found: list[list[float]] = exact.tolist()
         return found
     shortest = exact.copy()

@@ -36,6 +36,8 @@ def open_table(
     """
     _check_options(durability, lock_timeout_s)
     try:
+        import psycopg  # noqa: F401
+
         from fmemory.journals._postgres_table import PostgresTable
     except ImportError as error:  # also a driver that finds no client library
         raise ContractError(

@@ -243,14 +243,6 @@ def test_a_missing_driver_names_the_extra_and_the_command(
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_driver_without_its_pool_is_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg_pool", None)
-    with pytest.raises(ContractError) as caught:
-        fmemory.create_memory_backend(POSTGRES)
-    assert caught.value.reason is Reason.UNSUPPORTED
-    assert "pip install 'fmemory[postgres]'" in str(caught.value)
-
-
 def test_a_driver_is_not_imported_before_it_is_needed() -> None:
     code = (
         "import sys, fmemory; fmemory.open(':memory:').close();"

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from fmemory.errors import LogCorrupt, MemoryBackendError
+from fmemory.journals import JsonlJournal
 from fmemory.journals._jsonl_lines import line_salt
 from fmemory.journals._jsonl_values import CRC_TAIL_BYTES, seal
-from fmemory.testing._journal_base import blob, commit
+from fmemory.testing._journal_base import blob, commit, put
 from tests.fmemory.jsonl_tools import (
     batches,
     contents,
@@ -332,3 +333,42 @@ def test_damage_that_comes_after_opening_is_found_when_the_line_is_read(store: P
         journal.payloads([1])
     assert caught.value.seq == 1
     journal.close()
+
+
+def large_store(store: Path) -> JsonlJournal:
+    """A journal with one put of several lines."""
+    journal = open_store(store)
+    commit(journal, put(*(f"r{number:03}" for number in range(400)), dim=600))
+    assert len(lines_of(store)) > 2
+    return journal
+
+
+def test_verify_names_a_record_in_a_later_line_of_its_put(store: Path) -> None:
+    large_store(store).close()
+    write_lines(store, [one.replace(b"text of r399", b"text of R399") for one in lines_of(store)])
+    (found,) = damage(store)
+    assert (found.first_seq, found.key) == (1, "r399")
+    assert found.offset == len(b"".join(lines_of(store)[:-1]))
+
+
+def test_record_that_is_read_alone_is_checked(store: Path) -> None:
+    journal = large_store(store)
+    place = (1 << 16) | 7
+    before = journal.row(place)
+    journal._reader._kept.clear()
+    assert journal.row(place)[0] == before[0]
+    (file,) = files_of(store)
+    file.write_bytes(file.read_bytes().replace(b"text of r007", b"text of R007"))
+    with pytest.raises(LogCorrupt):
+        journal.row(place)
+    journal.close()
+
+
+def test_put_without_its_last_line_is_torn_whole(store: Path) -> None:
+    journal = large_store(store)
+    commit(journal, blob())
+    journal.close()
+    forget(store)
+    write_lines(store, lines_of(store)[:-2])
+    assert opened(store, read_only=True) == []
+    assert opened(store) == []

@@ -13,14 +13,21 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fmemory
 from fmemory import FilesystemMemoryBackend, NewEvent
 from fmemory.journal import Blob, Draft, Erased, Rows, StoredEvent
-from fmemory.journals._jsonl_lines import LINE_BYTES_AIM, decode_payload, encode_batch, payload_of
-from fmemory.journals._jsonl_values import parse_time, time_text
+from fmemory.journals._jsonl_lines import (
+    LINE_BYTES_AIM,
+    HeaderFields,
+    LineFields,
+    decode_payload,
+    encode_batch,
+    payload_of,
+)
+from fmemory.journals._jsonl_values import RowFields, parse_time, time_text
 from fmemory.testing._journal_base import commit, put
 from fmemory_segments import NONCE_BYTES, ZERO_CHAIN, Envelope, payload_digest
 from tests.fmemory.jsonl_tools import files_of, lines_of, open_store
@@ -101,6 +108,7 @@ def test_rows_of_any_bytes_come_back(seed: int, count: int, dim: int, dtype: str
 
 
 @BOUNDED
+@example([b"\x01\x00\x80\x7f"])
 @given(st.lists(st.binary(min_size=4, max_size=4), min_size=1, max_size=6))
 def test_any_bits_of_a_float32_come_back(bits: list[bytes]) -> None:
     vectors = np.frombuffer(b"".join(bits), "<f4").reshape(1, -1)
@@ -208,6 +216,12 @@ def test_large_put_is_split_at_a_megabyte(tmp_path: Path) -> None:
         assert msgspec.msgpack.decode(b"\x93" + body)[0] == f"r{number}"
         assert vector.tobytes() == payload.vectors[number].tobytes()
     journal.close()
+
+
+@pytest.mark.parametrize("fields", [HeaderFields, LineFields, RowFields])
+def test_every_field_of_a_line_is_described(fields: type[msgspec.Struct]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "jsonl.md").read_text("utf-8")
+    assert [name for name in fields.__struct_fields__ if f"`{name}`" not in text] == []
 
 
 def test_lone_surrogate_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
