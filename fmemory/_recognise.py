@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from fmemory.journals._jsonl_store import EVENTS_NAME, TIP_NAME
-from fmemory.journals._sqlite_file import FIDDLESTICKS_TABLES, MAGIC
+from fmemory.journals._jsonl.store import EVENTS_NAME, TIP_NAME
+from fmemory.journals._sqlite.file import FIDDLESTICKS_TABLES, MAGIC
 
 __all__ = ["Found", "what_lies_at"]
 

@@ -29,7 +29,7 @@ from fmemory._configs import (
 from fmemory._json_values import is_encodable, type_name
 from fmemory._recognise import Found, what_lies_at
 from fmemory.errors import ContractError, Reason, brief
-from fmemory.journals._postgres_target import PostgresTarget
+from fmemory.journals._postgres.target import PostgresTarget
 
 __all__ = ["FORMS", "MEMORY_TARGET", "config_of", "masked", "place_of", "shown", "sqlite_url"]
 

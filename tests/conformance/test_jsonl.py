@@ -9,7 +9,7 @@ from functools import partial
 from fmemory import FilesystemMemoryBackend, JournalBackend
 from fmemory.journal import Journal
 from fmemory.journals import JsonlJournal
-from fmemory.journals._jsonl_log import JsonlLog
+from fmemory.journals._jsonl.log import JsonlLog
 from fmemory.testing import Composed, JournalSuite, MemoryBackendSuite
 
 

@@ -16,8 +16,8 @@ import pytest
 from fmemory.journal import Journal
 from fmemory.journals import PostgresMemoryBackend
 from fmemory.journals._postgres import open_table
-from fmemory.journals._postgres_target import PostgresTarget
-from fmemory.journals._table_journal import TableJournal
+from fmemory.journals._postgres.target import PostgresTarget
+from fmemory.journals._tables.journal import TableJournal
 from fmemory.testing import Composed, JournalSuite, MemoryBackendSuite
 from tests.postgres import Postgres
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from fmemory.journal import Journal
 from fmemory.journals import SqliteMemoryBackend
 from fmemory.journals._sqlite import SqliteTable
-from fmemory.journals._table_journal import TableJournal
+from fmemory.journals._tables.journal import TableJournal
 from fmemory.testing import Composed, JournalSuite, MemoryBackendSuite
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from fmemory.errors import MemoryBackendError
 from fmemory.journal import Draft, Finding, Rows
 from fmemory.journals import JsonlJournal
-from fmemory.journals._jsonl_log import JsonlLog
-from fmemory.journals._jsonl_verify import verify_folder
+from fmemory.journals._jsonl.log import JsonlLog
+from fmemory.journals._jsonl.verify import verify_folder
 from fmemory.journals._segments import raise_translated
 from fmemory.testing._journal_base import blob, commit, put
 from fmemory_segments import FileSystem, LogError, PosixFileSystem

@@ -15,8 +15,8 @@ import pytest
 
 from fmemory.errors import LogCorrupt, MemoryBackendError
 from fmemory.journals import JsonlJournal
-from fmemory.journals._jsonl_lines import line_salt
-from fmemory.journals._jsonl_values import CRC_TAIL_BYTES, seal
+from fmemory.journals._jsonl.lines import line_salt
+from fmemory.journals._jsonl.values import CRC_TAIL_BYTES, seal
 from fmemory.testing._journal_base import blob, commit, put
 from tests.fmemory.jsonl_tools import (
     batches,

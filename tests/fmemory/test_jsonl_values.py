@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import fmemory
 from fmemory import FilesystemMemoryBackend, NewEvent
 from fmemory.journal import Blob, Draft, Erased, Rows, StoredEvent
-from fmemory.journals._jsonl_lines import (
+from fmemory.journals._jsonl.lines import (
     LINE_BYTES_AIM,
     HeaderFields,
     LineFields,
@@ -27,7 +27,7 @@ from fmemory.journals._jsonl_lines import (
     encode_batch,
     payload_of,
 )
-from fmemory.journals._jsonl_values import RowFields, parse_time, time_text
+from fmemory.journals._jsonl.values import RowFields, parse_time, time_text
 from fmemory.testing._journal_base import commit, put
 from fmemory_segments import NONCE_BYTES, ZERO_CHAIN, Envelope, payload_digest
 from tests.fmemory.jsonl_tools import files_of, lines_of, open_store

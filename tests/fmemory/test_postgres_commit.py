@@ -55,7 +55,7 @@ def scene(postgres_server: Postgres, postgres_url: str) -> Iterator[Scene]:
 @pytest.fixture
 def impatient(postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     del postgres_server  # first, for without it the test is skipped
-    monkeypatch.setattr("fmemory.journals._postgres_commit.SETTLE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("fmemory.journals._postgres.commit.SETTLE_TIMEOUT_S", 0.3)
 
 
 def put(memory: JournalBackend, record_id: str) -> None:

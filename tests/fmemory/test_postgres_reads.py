@@ -17,10 +17,10 @@ import pytest
 from fmemory import InMemoryMemoryBackend, JournalBackend, Message, SessionManifest
 from fmemory.journal import Draft, Txn
 from fmemory.journals import PostgresMemoryBackend
-from fmemory.journals._event_table import EventTable, Part
 from fmemory.journals._postgres import open_table
-from fmemory.journals._postgres_target import PostgresTarget
-from fmemory.journals._table_journal import TableJournal
+from fmemory.journals._postgres.target import PostgresTarget
+from fmemory.journals._tables.event_table import EventTable, Part
+from fmemory.journals._tables.journal import TableJournal
 from tests.postgres import Postgres
 
 SESSIONS = 1_000

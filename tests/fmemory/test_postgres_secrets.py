@@ -17,7 +17,7 @@ import pytest
 
 from fmemory import ContractError, MemoryBackendError, StorageError
 from fmemory.journals import PostgresMemoryBackend
-from fmemory.journals._postgres_target import PostgresTarget
+from fmemory.journals._postgres.target import PostgresTarget
 
 PASSWORD = "hunter/2 @ßecret:"
 QUOTED = quote(PASSWORD, safe="")
@@ -88,7 +88,7 @@ def test_parameter_that_the_driver_refuses_is_told_without_the_password() -> Non
 def test_text_of_the_driver_that_holds_the_password_is_left_out() -> None:
     import psycopg
 
-    from fmemory.journals._postgres_errors import connect_failed, raise_contract_error
+    from fmemory.journals._postgres.errors import connect_failed, raise_contract_error
 
     target = PostgresTarget("there", 5432, "notes", "ada", PASSWORD)
     for text in (f"bad conninfo password='{PASSWORD}'", f"bad URL {QUOTED}"):

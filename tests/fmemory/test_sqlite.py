@@ -28,9 +28,9 @@ from fmemory import (
     StorageError,
     StoreBusy,
 )
-from fmemory.journals._event_table import Part
 from fmemory.journals._sqlite import SqliteTable
-from fmemory.journals._table_journal import TableJournal
+from fmemory.journals._tables.event_table import Part
+from fmemory.journals._tables.journal import TableJournal
 
 FIDDLESTICKS = """
 CREATE TABLE sessions (session_id TEXT PRIMARY KEY, active_branch TEXT);

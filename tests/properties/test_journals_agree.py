@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from fmemory.journal import Blob, Draft, Envelope, Journal, Rows, StoredEvent, Txn
 from fmemory.journals import MemoryJournal, SegmentJournal
 from fmemory.journals._sqlite import SqliteTable
-from fmemory.journals._table_journal import TableJournal
+from fmemory.journals._tables.journal import TableJournal
 from fmemory_segments import Log
 
 STREAMS = (("records",), ("records", "n"), ("words",), ("session", "s"))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fmemory.journal import Journal, StoredEvent
 from fmemory.journals import JsonlJournal, MemoryJournal
-from fmemory.journals._jsonl_log import JsonlLog
+from fmemory.journals._jsonl.log import JsonlLog
 from fmemory_segments import Blob, Erased, payload_digest
 from tests.properties.test_journals_agree import (
     Batches,

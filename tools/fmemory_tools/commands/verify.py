@@ -67,7 +67,7 @@ def findings_of(target: str, pinned: Head | None) -> Sequence[Finding]:
         Failure: It names no store, or a database that does not open.
     """
     from fmemory.config import FilesystemConfig, SegmentsConfig
-    from fmemory.journals._jsonl_verify import verify_folder
+    from fmemory.journals._jsonl.verify import verify_folder
     from fmemory_segments.filesystem import PosixFileSystem
     from fmemory_segments.verify import verify_store
     from fmemory_tools._store import config_of, reading

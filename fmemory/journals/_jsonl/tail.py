@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from fmemory.journals._jsonl_core import Core, EventsFile
-from fmemory.journals._jsonl_scan import BLANK, Found, Stop, judge, scan
-from fmemory.journals._jsonl_store import (
+from fmemory.journals._jsonl.core import Core, EventsFile
+from fmemory.journals._jsonl.scan import BLANK, Found, Stop, judge, scan
+from fmemory.journals._jsonl.store import (
     Names,
     events_name,
     has_bytes,

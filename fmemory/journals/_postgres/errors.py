@@ -20,7 +20,7 @@ from fmemory.errors import (
     StoreBusy,
     StoreFull,
 )
-from fmemory.journals._postgres_target import PostgresTarget
+from fmemory.journals._postgres.target import PostgresTarget
 
 # Classes of SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _BUSY = frozenset(

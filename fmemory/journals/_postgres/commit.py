@@ -18,16 +18,15 @@ from psycopg import pq
 
 from fmemory.errors import CommitUnknown, NotFound, Reason, StorageError
 from fmemory.journal import Durability, StreamInfo
-from fmemory.journals._event_table import EventRow, stream_key
-from fmemory.journals._postgres_connections import Connection, Connections
-from fmemory.journals._postgres_errors import (
+from fmemory.journals._postgres.connections import Connection, Connections
+from fmemory.journals._postgres.errors import (
     ConnectError,
     is_lost,
     lost_error,
     raise_contract_error,
     safe_cause,
 )
-from fmemory.journals._postgres_schema import (
+from fmemory.journals._postgres.schema import (
     LogRow,
     digest,
     event_key,
@@ -35,7 +34,8 @@ from fmemory.journals._postgres_schema import (
     milliseconds,
     new_batch_id,
 )
-from fmemory.journals._postgres_target import PostgresTarget
+from fmemory.journals._postgres.target import PostgresTarget
+from fmemory.journals._tables.event_table import EventRow, stream_key
 
 IDLE = pq.TransactionStatus.IDLE
 SETTLE_TIMEOUT_S = 10.0

@@ -25,14 +25,14 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 from fmemory.errors import ClosedStore, ForkedStore, StoreBusy
-from fmemory.journals._postgres_errors import (
+from fmemory.journals._postgres.errors import (
     ConnectError,
     connect_failed,
     is_lost,
     lost_error,
     raise_contract_error,
 )
-from fmemory.journals._postgres_target import PostgresTarget
+from fmemory.journals._postgres.target import PostgresTarget
 
 CONNECTIONS_MAX = 8
 RETRY_S = 0.05

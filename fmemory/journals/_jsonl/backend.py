@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from fmemory._engine.backend import JournalBackend
@@ -32,9 +31,10 @@ from fmemory.journal import (
     StreamInfo,
     Usage,
 )
-from fmemory.journals._jsonl_log import JsonlLog
-from fmemory.journals._jsonl_read import LineReader, fold, read_payloads, read_row, read_rows
+from fmemory.journals._jsonl.log import JsonlLog
+from fmemory.journals._jsonl.read import LineReader, fold, read_payloads, read_row, read_rows
 from fmemory.journals._segments import LOCK_TIMEOUT_S, raise_translated
+from fmemory.journals._txn import JournalTxn
 from fmemory_segments import FileSystem, LogError, RecoveryReport
 from fmemory_segments.event import UInt64Array, VectorArray
 
@@ -149,7 +149,7 @@ class JsonlJournal:
         """Append what the plan returns."""
         with _translated():
             return self._log.commit(
-                lambda head_seq, now_ns: plan(_JsonlTxn(self, head_seq, now_ns)),
+                lambda head_seq, now_ns: plan(JournalTxn(self, head_seq, now_ns)),
                 durability=durability,
                 timeout_s=timeout_s,
             )
@@ -195,55 +195,6 @@ class JsonlJournal:
         with _translated():
             self._log.close()
         self._reader.forget()
-
-
-@dataclass(frozen=True, slots=True)
-class _JsonlTxn:
-    """The journal itself, under the lock of the store."""
-
-    _journal: JsonlJournal
-    head_seq: int
-    now_ns: int
-
-    @property
-    def store_id(self) -> bytes:
-        return self._journal.store_id
-
-    def refresh(self) -> int:
-        return self.head_seq
-
-    def fold(
-        self, after: int, upto: int, stream: Stream | None = None
-    ) -> Iterator[Envelope | RowRun]:
-        return self._journal.fold(after, upto, stream)
-
-    def envelopes(
-        self,
-        after: int,
-        upto: int,
-        *,
-        stream: Stream | None = None,
-        backwards: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[Envelope]:
-        return self._journal.envelopes(after, upto, stream=stream, backwards=backwards, limit=limit)
-
-    def payloads(self, seqs: Sequence[int]) -> list[Payload]:
-        return self._journal.payloads(seqs)
-
-    def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
-        return self._journal.rows(locs, notes=notes, vectors=vectors)
-
-    def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
-        return self._journal.row(loc)
-
-    def find(self, stream: Stream, event_id: str) -> int | None:
-        return self._journal.find(stream, event_id)
-
-    def streams(
-        self, prefix: Stream = (), before: int | None = None, limit: int | None = None
-    ) -> list[StreamInfo]:
-        return self._journal.streams(prefix, before, limit)
 
 
 class FilesystemMemoryBackend(JournalBackend):

@@ -1,8 +1,8 @@
 """What a database must be able to do to be a journal: a handful of queries, and one transaction.
 
-`TableJournal` (`_table_journal.py`) does everything else. A table keeps one row an event, its bytes
-as `fmemory_segments.event_bytes` packs them, and one row a stream. Errors of the driver are raised
-as those of the contract; no method but `append` writes.
+`TableJournal` (`journal.py`) does everything else. A table keeps one row an event, its bytes as
+`fmemory_segments.event_bytes` packs them, and one row a stream. Errors of the driver are raised as
+those of the contract; no method but `append` writes.
 """
 
 from __future__ import annotations

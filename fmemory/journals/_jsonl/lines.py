@@ -16,7 +16,7 @@ import numpy as np
 from crc32c import crc32c
 from msgspec import UNSET, UnsetType
 
-from fmemory.journals._jsonl_values import (
+from fmemory.journals._jsonl.values import (
     CRC_TAIL_BYTES,
     Row,
     blob_data,

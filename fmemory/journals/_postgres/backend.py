@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Self
 from fmemory._engine.backend import JournalBackend
 from fmemory.errors import CommitUnknown, ContractError, Reason, brief
 from fmemory.journal import Durability
-from fmemory.journals._postgres_target import LOG, PORT, PostgresTarget
-from fmemory.journals._table_journal import TableJournal
+from fmemory.journals._postgres.target import LOG, PORT, PostgresTarget
+from fmemory.journals._tables.journal import TableJournal
 
 if TYPE_CHECKING:
-    from fmemory.journals._postgres_table import PostgresTable
+    from fmemory.journals._postgres.table import PostgresTable
 
 LOCK_TIMEOUT_S = 5.0
 LOCK_TIMEOUT_S_MAX = 86_400.0
@@ -38,7 +38,7 @@ def open_table(
     try:
         import psycopg  # noqa: F401
 
-        from fmemory.journals._postgres_table import PostgresTable
+        from fmemory.journals._postgres.table import PostgresTable
     except ImportError as error:  # also a driver that finds no client library
         raise ContractError(
             f"a memory in PostgreSQL needs the package psycopg: {error}; it comes with the extra"

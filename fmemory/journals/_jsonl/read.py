@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fmemory.journals._jsonl_core import Core, Entry
-from fmemory.journals._jsonl_lines import PayloadFields, decode_payload, line_salt, payload_of
-from fmemory.journals._jsonl_values import Row, is_sealed, row_of, vector_of
+from fmemory.journals._jsonl.core import Core, Entry
+from fmemory.journals._jsonl.lines import PayloadFields, decode_payload, line_salt, payload_of
+from fmemory.journals._jsonl.values import Row, is_sealed, row_of, vector_of
 from fmemory_segments import Envelope, LogReason, Payload, RowPage, RowRun, Stream
 from fmemory_segments.errors import UnknownEvent
 from fmemory_segments.event import LOC_ROW_BITS, UInt64Array, VectorArray

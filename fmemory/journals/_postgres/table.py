@@ -25,17 +25,16 @@ from fmemory.errors import (
     StoreFull,
 )
 from fmemory.journal import Capabilities, Durability, JournalHealth, Stream, StreamInfo
-from fmemory.journals._event_table import MetaRow, Part, prefix_keys, stream_of
-from fmemory.journals._postgres_commit import Committer, PostgresTransaction
-from fmemory.journals._postgres_connections import Connection, Connections
-from fmemory.journals._postgres_errors import (
+from fmemory.journals._postgres.commit import Committer, PostgresTransaction
+from fmemory.journals._postgres.connections import Connection, Connections
+from fmemory.journals._postgres.errors import (
     ConnectError,
     connect_failed,
     is_lost,
     raise_contract_error,
 )
-from fmemory.journals._postgres_listener import Listener
-from fmemory.journals._postgres_schema import (
+from fmemory.journals._postgres.listener import Listener
+from fmemory.journals._postgres.schema import (
     LogRow,
     channel,
     digest,
@@ -44,7 +43,8 @@ from fmemory.journals._postgres_schema import (
     milliseconds,
     open_log,
 )
-from fmemory.journals._postgres_target import PostgresTarget
+from fmemory.journals._postgres.target import PostgresTarget
+from fmemory.journals._tables.event_table import MetaRow, Part, prefix_keys, stream_of
 
 _META = "SELECT seq, recorded_at_ns, meta, meta_check FROM fmemory_events WHERE log_id = %s"
 _STREAM = (

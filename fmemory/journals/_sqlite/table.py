@@ -17,11 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from fmemory._engine.backend import JournalBackend
 from fmemory.errors import ClosedStore, ForkedStore, LogPoisoned
 from fmemory.journal import Capabilities, Durability, JournalHealth, Stream, StreamInfo
-from fmemory.journals._event_table import EventRow, MetaRow, Part, prefix_keys, stream_of
-from fmemory.journals._sqlite_file import (
+from fmemory.journals._sqlite.file import (
     busy,
     check_place,
     connect,
@@ -33,7 +31,7 @@ from fmemory.journals._sqlite_file import (
     store_id,
     translated,
 )
-from fmemory.journals._table_journal import TableJournal
+from fmemory.journals._tables.event_table import EventRow, MetaRow, Part, prefix_keys, stream_of
 from fmemory_segments._sync import IntervalSync
 
 LOCK_TIMEOUT_S: Final = 5.0
@@ -387,46 +385,6 @@ class SqliteTable:
             f" {self._durable_seq} are in doubt; close this handle and open the store again"
         )
         return LogPoisoned(self._poison, path=self.path)
-
-
-class SqliteMemoryBackend(JournalBackend):
-    """A memory in an SQLite file, shared by any number of processes of one machine.
-
-    Args:
-        path: The file; parents are made too.
-        create: Make the file, or the tables in it, if they are not there.
-        read_only: Never write.
-        durability: When writes are acknowledged: `fsync` on disk, `interval` and `os` before.
-        lock_timeout_s: Longest wait for other writers, seconds.
-        clock: Unix nanoseconds; for tests.
-
-    Raises:
-        NotFound: There is no log and none was to be created.
-        StorageError: The file cannot be used; the reason says why.
-
-    Cost: opening reads no event; each stream is folded when it is first asked for.
-    """
-
-    kind = "sqlite"
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        create: bool = True,
-        read_only: bool = False,
-        durability: Durability = "fsync",
-        lock_timeout_s: float = LOCK_TIMEOUT_S,
-        clock: Callable[[], int] = time.time_ns,
-    ) -> None:
-        table = SqliteTable(
-            Path(path),
-            create=create,
-            read_only=read_only,
-            durability=durability,
-            lock_timeout_s=lock_timeout_s,
-        )
-        super().__init__(TableJournal(table, clock=clock), durability=durability, path=table.path)
 
 
 def _stream_info(row: tuple[str, int, int, int, int]) -> StreamInfo:

@@ -14,8 +14,8 @@ import psycopg
 
 from fmemory.errors import NotFound, Reason, StorageError, UnsupportedPlatform
 from fmemory.journal import Stream
-from fmemory.journals._event_table import stream_key
-from fmemory.journals._postgres_target import PostgresTarget
+from fmemory.journals._postgres.target import PostgresTarget
+from fmemory.journals._tables.event_table import stream_key
 
 SCHEMA_VERSION = 1
 STORE_ID_BYTES = 16

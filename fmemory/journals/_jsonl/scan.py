@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from fmemory.journals._jsonl_lines import (
+from fmemory.journals._jsonl.lines import (
     IndexFields,
     ids_of,
     line_salt,

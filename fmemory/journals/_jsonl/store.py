@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fmemory.journals._jsonl_lines import (
+from fmemory.journals._jsonl.lines import (
     ABOUT,
     FORMAT_NAME,
     FORMAT_VERSION,
@@ -21,7 +21,7 @@ from fmemory.journals._jsonl_lines import (
     encode_header,
     parse_header,
 )
-from fmemory.journals._jsonl_values import time_text
+from fmemory.journals._jsonl.values import time_text
 from fmemory_segments import FileSystem, LogReason
 from fmemory_segments._catalog import (
     HALF_MADE_NAME,

@@ -26,8 +26,8 @@ from fmemory.journal import (
     StreamInfo,
     Usage,
 )
-from fmemory.journals._jsonl_core import Core, Options
-from fmemory.journals._jsonl_store import (
+from fmemory.journals._jsonl.core import Core, Options
+from fmemory.journals._jsonl.store import (
     LOCK_NAME,
     TIP_NAME,
     check_place,
@@ -37,9 +37,9 @@ from fmemory.journals._jsonl_store import (
     not_found,
     write_notes,
 )
-from fmemory.journals._jsonl_tail import Tail
-from fmemory.journals._jsonl_verify import verify_folder
-from fmemory.journals._jsonl_writer import DURABILITIES, Writer, check_import, stored_drafts
+from fmemory.journals._jsonl.tail import Tail
+from fmemory.journals._jsonl.verify import verify_folder
+from fmemory.journals._jsonl.writer import DURABILITIES, Writer, check_import, stored_drafts
 from fmemory_segments import FileSystem, PosixFileSystem, RecoveryReport
 from fmemory_segments._catalog import reading, writing
 from fmemory_segments._lock import FileLock

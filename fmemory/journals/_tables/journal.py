@@ -32,10 +32,10 @@ from fmemory.journal import (
     StreamInfo,
     Usage,
 )
-from fmemory.journals._event_table import EventRow, EventTable, TableTransaction, stream_key
 from fmemory.journals._pages import check_draft
-from fmemory.journals._table_check import check_table
-from fmemory.journals._table_reads import TableReads
+from fmemory.journals._tables.check import check_table
+from fmemory.journals._tables.event_table import EventRow, EventTable, TableTransaction, stream_key
+from fmemory.journals._tables.reads import TableReads
 from fmemory.journals._txn import JournalTxn
 from fmemory_segments.event import UInt64Array, VectorArray
 from fmemory_segments.event_bytes import EventBytes, meta_check, nonce_bytes, pack_event

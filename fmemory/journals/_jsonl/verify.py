@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from fmemory.journals._jsonl_lines import (
+from fmemory.journals._jsonl.lines import (
     IndexFields,
     decode_payload,
     ids_of,
@@ -21,14 +21,14 @@ from fmemory.journals._jsonl_lines import (
     parse_loosely,
     payload_of,
 )
-from fmemory.journals._jsonl_scan import BLANK, NUL, Found, Stop, judge, scan, seq_of
-from fmemory.journals._jsonl_store import (
+from fmemory.journals._jsonl.scan import BLANK, NUL, Found, Stop, judge, scan, seq_of
+from fmemory.journals._jsonl.store import (
     TIP_NAME,
     events_name,
     list_folder,
     open_events,
 )
-from fmemory.journals._jsonl_values import RowFields, is_sealed
+from fmemory.journals._jsonl.values import RowFields, is_sealed
 from fmemory_segments import (
     FileSystem,
     Finding,

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from fmemory.journal import Durability
-from fmemory.journals._jsonl_scan import Found, Stop
-from fmemory.journals._jsonl_store import events_name
+from fmemory.journals._jsonl.scan import Found, Stop
+from fmemory.journals._jsonl.store import events_name
 from fmemory_segments import Envelope, FileSystem, LogReason, RecoveryReport, Stream, StreamIndex
 from fmemory_segments._catalog import reading
 from fmemory_segments._files import OpenFile

@@ -16,8 +16,8 @@ import numpy as np
 
 from fmemory.errors import LogCorrupt, NotFound, Reason
 from fmemory.journal import Envelope, Head, Payload, RowPage, RowRun, Stream
-from fmemory.journals._event_table import EventTable, MetaRow, Part, stream_key
 from fmemory.journals._pages import merged, row_spans
+from fmemory.journals._tables.event_table import EventTable, MetaRow, Part, stream_key
 from fmemory_segments import chain_step, event_digest, payload_digest
 from fmemory_segments.event import (
     LOC_ROW_BITS,

@@ -16,11 +16,11 @@ from typing import Final, TypeAlias, get_args
 import msgspec
 
 from fmemory.journal import Durability
-from fmemory.journals._jsonl_core import Core, EventsFile
-from fmemory.journals._jsonl_lines import EncodedEvent, encode_batch, timestamps_of_payload
-from fmemory.journals._jsonl_scan import Found
-from fmemory.journals._jsonl_store import create_events
-from fmemory.journals._jsonl_tail import Tail, rewrite_suspect
+from fmemory.journals._jsonl.core import Core, EventsFile
+from fmemory.journals._jsonl.lines import EncodedEvent, encode_batch, timestamps_of_payload
+from fmemory.journals._jsonl.scan import Found
+from fmemory.journals._jsonl.store import create_events
+from fmemory.journals._jsonl.tail import Tail, rewrite_suspect
 from fmemory_segments import (
     Blob,
     Commit,

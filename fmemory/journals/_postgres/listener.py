@@ -14,8 +14,8 @@ from contextlib import suppress
 
 import psycopg
 
-from fmemory.journals._postgres_connections import Connection, Connections
-from fmemory.journals._postgres_errors import ConnectError, is_lost
+from fmemory.journals._postgres.connections import Connection, Connections
+from fmemory.journals._postgres.errors import ConnectError, is_lost
 
 RECONNECT_S_MIN = 0.25
 RECONNECT_S_MAX = 5.0

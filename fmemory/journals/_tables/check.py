@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fmemory.journal import Finding, Head, Stream, StreamInfo
-from fmemory.journals._event_table import EventTable, MetaRow
+from fmemory.journals._tables.event_table import EventTable, MetaRow
 from fmemory_segments import LogReason, chain_step, event_digest, payload_digest
 from fmemory_segments.event import ZERO_CHAIN
 from fmemory_segments.event_bytes import BytesDamage, StoredMeta

@@ -1,0 +1,1 @@
+"""A journal over any table of events: what databases share."""
