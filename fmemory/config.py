@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Final, TypedDict, assert_never
+from typing import Final, TypedDict
 
 from fmemory._configs import (
     FilesystemConfig,
@@ -21,7 +21,7 @@ from fmemory._configs import (
 )
 from fmemory._engine.backend import JournalBackend
 from fmemory._target import config_of, place_of
-from fmemory.errors import ContractError, Reason, brief
+from fmemory.errors import ContractError, Reason
 from fmemory.journal import Durability
 from fmemory.journals import (
     FilesystemMemoryBackend,
@@ -30,6 +30,7 @@ from fmemory.journals import (
     SegmentMemoryBackend,
     SqliteMemoryBackend,
 )
+from fmemory.journals._options import check_options
 
 __all__ = [
     "FilesystemConfig",
@@ -82,7 +83,7 @@ def create_memory_backend(
     ...     memory.kind
     'in_memory'
     """
-    _check_choices(durability, lock_timeout_s)
+    check_options(durability, lock_timeout_s)
     options = _Options(
         create=create and not read_only,
         read_only=read_only,
@@ -169,7 +170,6 @@ def open(  # noqa: A001  the name people know from files and databases
     ...     memory.count(memory.count_request()).count
     1
     """
-    _check_choices(durability, lock_timeout_s)
     return create_memory_backend(
         config_of(target),
         create=create,
@@ -210,24 +210,3 @@ def _postgres(config: PostgresConfig, options: _Options) -> JournalBackend:
         parameters=place.parameters,
         **options,
     )
-
-
-def _check_choices(durability: Durability, lock_timeout_s: float) -> None:
-    match durability:
-        case "fsync" | "interval" | "os":
-            pass
-        case other:
-            if isinstance(other, object):
-                raise ContractError(
-                    f'expected "fsync", "interval" or "os", got {brief(other)}',
-                    where="durability",
-                    reason=Reason.BAD_VALUE,
-                )
-            assert_never(other)
-    number = isinstance(lock_timeout_s, (int, float)) and not isinstance(lock_timeout_s, bool)
-    if not number or not 0 <= lock_timeout_s < float("inf"):
-        raise ContractError(
-            f"expected seconds, 0 or more, got {brief(lock_timeout_s)}",
-            where="lock_timeout_s",
-            reason=Reason.OUT_OF_RANGE,
-        )

@@ -31,6 +31,7 @@ from fmemory.journal import (
     StreamInfo,
     Usage,
 )
+from fmemory.journals._options import check_options
 from fmemory_segments import FileSystem, Log, LogError, LogReason, RecoveryReport
 from fmemory_segments import errors as log_errors
 from fmemory_segments.event import UInt64Array, VectorArray
@@ -244,6 +245,7 @@ class SegmentMemoryBackend(JournalBackend):
         file_system: FileSystem | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        check_options(durability, lock_timeout_s)
         try:
             log = Log.open(
                 Path(root),

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +17,17 @@ import rich.console
 import rich.pretty
 
 import fmemory
-from fmemory import ContractError, MemoryBackendConfig, Reason, StorageError, config
+from fmemory import (
+    ContractError,
+    FilesystemMemoryBackend,
+    JournalBackend,
+    MemoryBackendConfig,
+    Reason,
+    SegmentMemoryBackend,
+    SqliteMemoryBackend,
+    StorageError,
+    config,
+)
 from fmemory.config import (
     FilesystemConfig,
     InMemoryConfig,
@@ -323,3 +334,15 @@ def test_segments_and_memory_open_from_their_configs(tmp_path: Path) -> None:
 
 def test_filesystem_configs_take_any_path_like(tmp_path: Path) -> None:
     assert MemoryBackendConfig.Filesystem(tmp_path) == FilesystemConfig(root=str(tmp_path))
+
+
+@pytest.mark.parametrize("options", [{"durability": "sync"}, {"lock_timeout_s": -1}])
+@pytest.mark.parametrize(
+    "backend", [SegmentMemoryBackend, SqliteMemoryBackend, FilesystemMemoryBackend]
+)
+def test_constructors_refuse_what_open_refuses(
+    tmp_path: Path, backend: Callable[..., JournalBackend], options: dict[str, object]
+) -> None:
+    with pytest.raises(ContractError) as caught:
+        backend(tmp_path / "store", **options)
+    assert (caught.value.where, list(tmp_path.iterdir())) == (next(iter(options)), [])

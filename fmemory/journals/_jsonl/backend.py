@@ -33,6 +33,7 @@ from fmemory.journal import (
 )
 from fmemory.journals._jsonl.log import JsonlLog
 from fmemory.journals._jsonl.read import LineReader, fold, read_payloads, read_row, read_rows
+from fmemory.journals._options import check_options
 from fmemory.journals._segments import LOCK_TIMEOUT_S, raise_translated
 from fmemory.journals._txn import JournalTxn
 from fmemory_segments import FileSystem, LogError, RecoveryReport
@@ -233,6 +234,7 @@ class FilesystemMemoryBackend(JournalBackend):
         file_system: FileSystem | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        check_options(durability, lock_timeout_s)
         with _translated():
             log = JsonlLog.open(
                 Path(root),

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from fmemory._engine.backend import JournalBackend
-from fmemory.errors import CommitUnknown, ContractError, Reason, brief
+from fmemory.errors import CommitUnknown, ContractError, Reason
 from fmemory.journal import Durability
+from fmemory.journals._options import check_options
 from fmemory.journals._postgres.target import LOG, PORT, PostgresTarget
 from fmemory.journals._tables.journal import TableJournal
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 LOCK_TIMEOUT_S = 5.0
 LOCK_TIMEOUT_S_MAX = 86_400.0
-_DURABILITIES: tuple[Durability, ...] = ("fsync", "interval", "os")
 
 
 def open_table(
@@ -34,7 +34,7 @@ def open_table(
         ContractError: The extra `postgres` is not installed.
         MemoryBackendError: As `PostgresMemoryBackend`.
     """
-    _check_options(durability, lock_timeout_s)
+    check_options(durability, lock_timeout_s)
     try:
         import psycopg  # noqa: F401
 
@@ -54,22 +54,6 @@ def open_table(
         durability=durability,
         lock_timeout_s=lock_timeout_s,
     )
-
-
-def _check_options(durability: str, lock_timeout_s: float) -> None:
-    if durability not in _DURABILITIES:
-        raise ContractError(
-            f"expected one of {', '.join(_DURABILITIES)}, got {brief(durability)}",
-            where="durability",
-            reason=Reason.BAD_VALUE,
-        )
-    number = isinstance(lock_timeout_s, int | float) and not isinstance(lock_timeout_s, bool)
-    if not number or not 0 <= lock_timeout_s <= LOCK_TIMEOUT_S_MAX:
-        raise ContractError(
-            f"expected 0 to {LOCK_TIMEOUT_S_MAX} seconds, got {brief(lock_timeout_s)}",
-            where="lock_timeout_s",
-            reason=Reason.OUT_OF_RANGE,
-        )
 
 
 class PostgresMemoryBackend(JournalBackend):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fmemory._engine.backend import JournalBackend
 from fmemory.journal import Durability
+from fmemory.journals._options import check_options
 from fmemory.journals._sqlite.table import LOCK_TIMEOUT_S, SqliteTable
 from fmemory.journals._tables.journal import TableJournal
 
@@ -43,6 +44,7 @@ class SqliteMemoryBackend(JournalBackend):
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        check_options(durability, lock_timeout_s)
         table = SqliteTable(
             Path(path),
             create=create,
