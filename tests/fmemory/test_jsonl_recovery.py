@@ -107,7 +107,7 @@ def test_store_cut_at_any_byte_is_refused_by_its_witness(store: Path, tmp_path: 
         assert isinstance(opened(copy), LogCorrupt), size
 
 
-def test_store_cut_at_any_byte_of_its_last_batches_keeps_whole_batches_without_a_witness(
+def test_store_cut_at_any_byte_of_its_last_line_keeps_whole_batches_without_a_witness(
     store: Path, tmp_path: Path
 ) -> None:
     old = small_store(store)
@@ -115,7 +115,9 @@ def test_store_cut_at_any_byte_of_its_last_batches_keeps_whole_batches_without_a
     (file,) = files_of(store)
     whole = file.read_bytes()
     ends = [len(b"".join(lines[: 1 + head])) for head in HEADS]
-    for size in range(len(b"".join(lines[:5])), len(whole)):
+    last_line = len(b"".join(lines[:-1]))
+    in_lines_before = range(len(b"".join(lines[:5])), last_line, 5)
+    for size in (*in_lines_before, *range(last_line, len(whole))):
         file.write_bytes(whole[:size])
         _, copy = copies(store, tmp_path)
         kept = max(head for head, end in zip(HEADS, ends, strict=True) if end - 1 <= size)
