@@ -318,3 +318,12 @@ class TestDurability:
             assert not result.receipt.durable
             assert memory.sync() == 1
             assert memory.health().durable_seq == 1
+
+
+def test_document_names_every_table_and_column(path: Path) -> None:
+    SqliteMemoryBackend(path).close()
+    document = (Path(__file__).parents[2] / "docs" / "sqlite.md").read_text(encoding="utf-8")
+    tables = [name for (name,) in query(path, "SELECT name FROM sqlite_master WHERE type='table'")]
+    columns = [row[1] for table in tables for row in query(path, f"PRAGMA table_info({table})")]
+    assert sorted(tables) == ["fmemory_events", "fmemory_log", "fmemory_streams"]
+    assert [name for name in {*tables, *columns} if f"`{name}`" not in document] == []
