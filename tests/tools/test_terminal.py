@@ -61,6 +61,8 @@ def chunks(descriptor: int) -> Iterator[bytes]:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    # A shell lets its background jobs ignore Ctrl-C, and their children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [*COMMAND, *arguments],
         stdout=subprocess.PIPE,
@@ -68,6 +70,7 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         text=True,
         env=environment(),
     )
+    signal.signal(signal.SIGINT, before)
     try:
         yield process
     finally:
