@@ -83,6 +83,9 @@ class Stores:
 class BackendSuiteBase:
     """Hooks and fixtures; subclass `MemoryBackendSuite`, not this."""
 
+    MACHINE_ROUNDS: ClassVar[int] = 20
+    """Rounds of random operations; fewer where each one is a round trip to a server."""
+
     PERSISTENT: ClassVar[bool] = False
     SHARED: ClassVar[bool] = False
     MULTI_PROCESS: ClassVar[bool] = False

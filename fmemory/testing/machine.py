@@ -547,9 +547,9 @@ class MemoryMachine(RuleBasedStateMachine):
         assert self.log.verify(self.log.head()) == ()
 
 
-def machine_settings() -> settings:
+def machine_settings(rounds: int = ROUNDS_DEFAULT) -> settings:
     """Bounded for every run; with `FMEMORY_TEST_ROUNDS` more rounds, and shorter failures."""
-    rounds = int(os.environ.get(ROUNDS_VARIABLE, str(ROUNDS_DEFAULT)))
+    rounds = int(os.environ.get(ROUNDS_VARIABLE, str(rounds)))
     shrinking = [Phase.shrink] if ROUNDS_VARIABLE in os.environ else []
     return settings(
         max_examples=rounds,
@@ -571,7 +571,7 @@ def run_machine(suite: BackendSuiteBase, folder: Path) -> None:
             "type[RuleBasedStateMachine]",
             lambda: MemoryMachine(suite, new_folder(folder / str(next(numbers)))),
         ),
-        settings=machine_settings(),
+        settings=machine_settings(suite.MACHINE_ROUNDS),
     )
 
 

@@ -45,6 +45,7 @@ class InPostgres:
 
 
 class TestPostgres(InPostgres, MemoryBackendSuite):
+    MACHINE_ROUNDS = 8
     PERSISTENT = True
     SHARED = True
     MULTI_PROCESS = True

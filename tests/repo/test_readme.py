@@ -93,4 +93,4 @@ def test_files_that_the_architecture_names_exist() -> None:
     named = set(re.findall(r"`((?:tests|fmemory|segments|tools|docs|benchmarks)/[\w/.]*)`", text))
     assert len(named) > 20
     missing = sorted(one for one in named if not (ROOT / one.removesuffix(":")).exists())
-    assert missing == ["fmemory/journals/_NAME.py"]
+    assert missing == ["fmemory/journals/_NAME/"]
