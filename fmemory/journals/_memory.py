@@ -46,6 +46,7 @@ from fmemory.journal import (
 from fmemory.journals._pages import ROW_MASK, check_draft, merged, row_spans
 from fmemory.journals._txn import JournalTxn
 from fmemory_segments import StreamIndex, chain_step, event_digest, payload_digest
+from fmemory_segments._watch import call_all
 from fmemory_segments.event import (
     LOC_ROW_BITS,
     NONCE_BYTES,
@@ -310,8 +311,7 @@ class MemoryJournal:
             self._events += taken
 
     def _notify(self) -> None:
-        for callback in list(self._callbacks):
-            callback()
+        call_all(list(self._callbacks))
 
 
 class InMemoryMemoryBackend(JournalBackend):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -55,13 +55,7 @@ class Watcher:
 
     def notify(self) -> None:
         """Call everyone. What a callback raises is reported and changes nothing for the caller."""
-        for callback in self._callbacks:
-            try:
-                callback()
-            except Exception:
-                threading.excepthook(
-                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
-                )
+        call_all(self._callbacks)
 
     def close(self) -> None:
         """End the thread and forget everyone."""
@@ -94,3 +88,14 @@ class Watcher:
         )
         for _ in changes:
             self.notify()
+
+
+def call_all(callbacks: Iterable[Callable[[], None]]) -> None:
+    """Call everyone. What a callback raises is reported and changes nothing for the caller."""
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception:
+            threading.excepthook(
+                threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+            )

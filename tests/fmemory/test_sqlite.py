@@ -257,6 +257,22 @@ class TestDamage:
         with SqliteMemoryBackend(path) as memory:
             assert [(one.first_seq, one.last_seq) for one in memory.verify()] == found
 
+    @pytest.mark.parametrize("seq", [1, 2])
+    def test_removed_event_is_told_by_every_read_over_its_place(self, path: Path, seq: int) -> None:
+        with SqliteMemoryBackend(path) as memory:
+            for word in ("one", "two", "three"):
+                memory.append_transcript_messages("s", [Message("user", word)])
+        query(path, f"DELETE FROM fmemory_events WHERE seq = {seq}")
+        with SqliteMemoryBackend(path) as memory:
+            with pytest.raises(LogCorrupt, match=f"event {seq}: expected it before {seq + 1}"):
+                list(memory.events())
+            with pytest.raises(LogCorrupt, match=f"revision {seq}: expected it before {seq + 1}"):
+                memory.load_transcript_messages("s")
+            with pytest.raises(LogCorrupt, match="were removed"):
+                memory.head()
+        with SqliteMemoryBackend(path) as memory, pytest.raises(LogCorrupt, match="were removed"):
+            memory.append_transcript_messages("s", [Message("user", "four")])
+
 
 class TestWaiting:
     def test_lock_held_elsewhere_gives_store_busy_after_the_stated_wait(self, path: Path) -> None:
@@ -271,6 +287,34 @@ class TestWaiting:
             other.execute("ROLLBACK")
             memory.add_note("x", id="n1")
             assert memory.get(GetRequest(("n1",))).missing == ()
+
+    def test_transaction_that_fails_to_begin_keeps_nobody_out(self, path: Path) -> None:
+        SqliteMemoryBackend(path).close()
+        table = SqliteTable(path)
+        # Its content is gone behind its back: the first look inside the transaction fails.
+        query(path, "ALTER TABLE fmemory_events RENAME TO elsewhere")
+        with pytest.raises(StorageError), table.transaction(None, None):
+            pass
+        query(path, "ALTER TABLE elsewhere RENAME TO fmemory_events")
+        with table.transaction(None, None) as transaction:
+            assert transaction.head_seq == 0
+        table.close()
+
+    def test_what_a_watcher_raises_does_not_undo_a_commit(self, path: Path) -> None:
+        told: list[str] = []
+        hook, threading.excepthook = (
+            threading.excepthook,
+            lambda one: told.append(str(one.exc_value)),
+        )
+        try:
+            with SqliteMemoryBackend(path) as memory:
+                memory.journal.watch(lambda: 1 // 0)  # type: ignore[arg-type]
+                memory.add_note("x", id="n1")
+                assert memory.get(GetRequest(("n1",))).missing == ()
+        finally:
+            threading.excepthook = hook
+        assert told
+        assert set(told) == {"integer division or modulo by zero"}
 
     def test_second_thread_waits_no_longer_than_asked(self, path: Path) -> None:
         inside, go_on = threading.Event(), threading.Event()

@@ -16,6 +16,7 @@ import psycopg
 
 from fmemory.journals._postgres.connections import Connection, Connections
 from fmemory.journals._postgres.errors import ConnectError, is_lost
+from fmemory_segments._watch import call_all
 
 RECONNECT_S_MIN = 0.25
 RECONNECT_S_MAX = 5.0
@@ -69,9 +70,7 @@ class Listener:
 
     def wake(self) -> None:
         """Call everybody back."""
-        for callback in list(self._callbacks):
-            with suppress(RuntimeError):  # an event loop that was closed a moment ago
-                callback()
+        call_all(list(self._callbacks))
 
     def connect(self) -> Connection | None:
         """A connection that listens; None if this server never will."""

@@ -126,8 +126,12 @@ def connect(path: Path, *, read_only: bool, busy_timeout_s: float) -> sqlite3.Co
         check_same_thread=False,
     )
     # What is deleted is overwritten, and macOS is told to really write.
-    for pragma in ("secure_delete = ON", "fullfsync = ON", "checkpoint_fullfsync = ON"):
-        database.execute(f"PRAGMA {pragma}").close()
+    try:
+        for pragma in ("secure_delete = ON", "fullfsync = ON", "checkpoint_fullfsync = ON"):
+            database.execute(f"PRAGMA {pragma}").close()
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
@@ -317,7 +321,10 @@ def _mode(path: Path, *, read_only: bool) -> str:
     if not read_only:
         return "mode=rwc"
     wal = path.with_name(path.name + "-wal")
-    is_alone = not wal.exists() or not wal.stat().st_size
+    try:
+        is_alone = not wal.stat().st_size
+    except FileNotFoundError:
+        is_alone = True
     if is_alone and not os.access(path.parent, os.W_OK):
         return "mode=ro&immutable=1"
     return "mode=ro"

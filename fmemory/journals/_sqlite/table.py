@@ -112,6 +112,7 @@ class SqliteTable:
         self._is_closed = False
         self._poison = ""
         self._durable_seq = 0
+        self._durable_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._read_lock = threading.RLock()
         self._synchronous = ""
@@ -124,7 +125,11 @@ class SqliteTable:
                 if self._writer is not None and create:
                     prepare_tables(self._writer, self._file, lock_timeout_s)
                 self._reader = self._connect()
-                self.store_id = store_id(self._reader, self._file)
+                try:
+                    self.store_id = store_id(self._reader, self._file)
+                except BaseException:
+                    self._reader.close()
+                    raise
             except BaseException:
                 if self._writer is not None:
                     self._writer.close()
@@ -214,9 +219,12 @@ class SqliteTable:
         return list(map(_stream_info, rows))
 
     def stored_bytes(self) -> int | None:
-        """The file and its write-ahead log."""
-        sizes = [path.stat().st_size for path in (self._file, self._wal) if path.exists()]
-        return sum(sizes)
+        """The file and its write-ahead log, which comes and goes."""
+        total = 0
+        for path in (self._file, self._wal):
+            with suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total
 
     # Writing
 
@@ -234,21 +242,22 @@ class SqliteTable:
             self.check_open()
             database = self._writer
             assert database is not None
-            with translated(self._file):
-                waited_s = time.monotonic() - started
-                transaction = self._begin(database, wanted, timeout_s, waited_s)
             try:
+                with translated(self._file):
+                    waited_s = time.monotonic() - started
+                    transaction = self._begin(database, wanted, timeout_s, waited_s)
                 if identity(self._file) != self._identity:
                     raise moved(self._file)
                 yield transaction
                 self._commit(database)
             except BaseException:
+                # Also where it was begun and nothing more: it would keep everybody out.
                 with suppress(sqlite3.Error):
                     database.execute("ROLLBACK").close()
                 raise
+            self._committed(transaction.last_seq, wanted)
         finally:
             self._write_lock.release()
-        self._committed(transaction.last_seq, wanted)
 
     def is_durable(self, seq: int) -> bool:
         """Whether a sync or a commit that syncs covered it."""
@@ -263,7 +272,7 @@ class SqliteTable:
             _sync_file(self._wal)
         except OSError as error:
             raise self._poisoned(error) from error
-        self._durable_seq = max(self._durable_seq, head)
+        self._advance_durable(head)
         return self._durable_seq
 
     # Handle
@@ -346,10 +355,14 @@ class SqliteTable:
         ).fetchone()
         return SqliteTransaction(database, *(newest or (0, 0)))
 
+    def _advance_durable(self, seq: int) -> None:
+        with self._durable_lock:
+            self._durable_seq = max(self._durable_seq, seq)
+
     def _committed(self, last_seq: int, durability: Durability) -> None:
         if durability == "fsync":
             # The sync of a commit covers the whole write-ahead log, earlier commits included.
-            self._durable_seq = max(self._durable_seq, last_seq)
+            self._advance_durable(last_seq)
         elif durability == "interval":
             self._interval.touch()
 

@@ -37,6 +37,7 @@ from fmemory.journals._tables.check import check_table
 from fmemory.journals._tables.event_table import EventRow, EventTable, TableTransaction, stream_key
 from fmemory.journals._tables.reads import TableReads
 from fmemory.journals._txn import JournalTxn
+from fmemory_segments._watch import call_all
 from fmemory_segments.event import UInt64Array, VectorArray
 from fmemory_segments.event_bytes import EventBytes, meta_check, nonce_bytes, pack_event
 
@@ -278,8 +279,7 @@ class TableJournal:
             )
 
     def _notify(self) -> None:
-        for callback in list(self._callbacks):
-            callback()
+        call_all(list(self._callbacks))
 
 
 def _packed(source: Draft | Envelope, payload: Payload) -> EventBytes:

@@ -58,7 +58,29 @@ class TableReads:
         backwards: bool = False,
         limit: int | None = None,
     ) -> Iterator[StoredMeta]:
-        """Metas with `after < seq <= upto` by seq; each page is a query of its own."""
+        """Metas with `after < seq <= upto` by seq; each page is a query of its own.
+
+        Raises:
+            LogCorrupt: One is damaged, or one that stood between these is gone.
+        """
+        before: StoredMeta | None = None
+        for stored in self._pages(after, upto, stream, backwards=backwards, limit=limit):
+            if not backwards:
+                self._check_next(before, stored, after, stream)
+            elif before is not None:
+                self._check_next(stored, before, after, stream)
+            yield stored
+            before = stored
+
+    def _pages(
+        self,
+        after: int,
+        upto: int,
+        stream: Stream | None,
+        *,
+        backwards: bool,
+        limit: int | None,
+    ) -> Iterator[StoredMeta]:
         key = None if stream is None else stream_key(stream)
         left = limit
         while after < upto and (left is None or left > 0):
@@ -144,6 +166,15 @@ class TableReads:
             known = stored.seq
             if known % CHAIN_STEP == 0 or known == seq:
                 self._keep_chain(known, chain)
+        if known != seq:
+            raise LogCorrupt(
+                f"event {known + 1}: expected events up to {seq}, got none behind {known}"
+                f" ({self._table.path}): events were removed; nothing was changed; run `fmemory"
+                " verify` on the store",
+                path=self._table.path,
+                seq=known + 1,
+                last_seq=seq,
+            )
         return Head(seq, chain)
 
     def checked(self, row: MetaRow) -> StoredMeta:
@@ -158,6 +189,28 @@ class TableReads:
             self._corrupt(row.seq, damage)
 
     # Private
+
+    def _check_next(
+        self, before: StoredMeta | None, stored: StoredMeta, after: int, stream: Stream | None
+    ) -> None:
+        """Refuse a gap: seqs have none in the log, revisions have none in a stream."""
+        if stream is None:
+            found, expected = stored.seq, (after if before is None else before.seq) + 1
+        elif before is not None or after == 0:
+            found = stored.event.revision
+            expected = 1 if before is None else before.event.revision + 1
+        else:
+            return
+        if found == expected:
+            return
+        what = "event" if stream is None else f"stream {stream}: revision"
+        raise LogCorrupt(
+            f"{what} {expected}: expected it before {found}, got none ({self._table.path}): events"
+            " were removed; nothing was changed; run `fmemory verify` on the store",
+            path=self._table.path,
+            seq=expected if stream is None else None,
+            last_seq=stored.seq - 1,
+        )
 
     def _payload(self, stored: StoredMeta, data: dict[int, bytes]) -> Payload:
         try:
