@@ -1,7 +1,8 @@
 """A man in the middle of a client and a PostgreSQL server, who cuts the wire at COMMIT.
 
 It listens on a socket as a server does and passes bytes on. Armed, it does what `Cut` names with
-the first message that holds a COMMIT; until `restore()` nobody gets through again, if so asked.
+the first message that holds a COMMIT; until `restore()` nobody gets through again, if so asked. Or
+it cuts the answer to a COMMIT after some bytes.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Proxy:
         self._cut: Cut | None = None
         self._refuse_after_cut = False
         self._refusing = False
+        self._answer: tuple[int, bytes] | None = None
+        self.answer_bytes = 0
         self._released = threading.Event()
         self.cut_done = threading.Event()
         self._wires: list[socket.socket] = [self._listening]
@@ -47,6 +50,10 @@ class Proxy:
     def arm(self, cut: Cut, *, refuse: bool = False) -> None:
         """Cut at the next COMMIT; `refuse`: let nobody through after that."""
         self._cut, self._refuse_after_cut = cut, refuse
+
+    def arm_answer(self, byte_count: int, last_words: bytes) -> None:
+        """Let the client have that much of the answer to the next COMMIT, and the last words."""
+        self._answer = (byte_count, last_words)
 
     def restore(self) -> None:
         """Let everybody through again."""
@@ -96,8 +103,14 @@ class Proxy:
     def _to_client(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
             while chunk := server.recv(_CHUNK_BYTES):
+                if self._answer is not None and b"COMMIT\0" in chunk:
+                    (byte_count, last_words), self._answer = self._answer, None
+                    self.answer_bytes = len(chunk)
+                    client.sendall(chunk[:byte_count] + last_words)
+                    break
                 client.sendall(chunk)
         _close(client)
+        _close(server)
 
     def _cut_at(self, chunk: bytes, client: socket.socket, server: socket.socket) -> None:
         cut, self._cut = self._cut, None

@@ -8,6 +8,7 @@ acknowledged and lost, refused and kept, or written twice by the retry that an e
 
 from __future__ import annotations
 
+import operator
 import pickle
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -94,6 +95,52 @@ def test_committed_append_whose_answer_was_lost_gets_its_receipt(scene: Scene) -
     scene.proxy.arm(Cut.AFTER)
     put(scene.memory, "second")
     assert ids(scene.direct) == ["first", "second"]
+
+
+# What a process of the server says before it ends, when it finds that the main one is gone.
+LAST_WORDS = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0"
+
+
+@pytest.mark.parametrize(
+    "last_words",
+    [b"", b"E" + (len(LAST_WORDS) + 4).to_bytes(4, "big") + LAST_WORDS],
+    ids=["silent", "fatal"],
+)
+def test_committed_append_gets_its_receipt_wherever_its_answer_ends(
+    scene: Scene, last_words: bytes
+) -> None:
+    byte_count = 0
+    while byte_count <= scene.proxy.answer_bytes:
+        scene.proxy.arm_answer(byte_count, last_words)
+        put(scene.memory, str(byte_count))
+        byte_count += 1
+    assert byte_count > len("COMMIT")
+    assert ids(scene.direct) == ["first", *map(str, range(byte_count))]
+
+
+@pytest.mark.usefixtures("postgres_server")
+@pytest.mark.parametrize(
+    ("name", "text", "lost"),
+    [
+        ("OperationalError", "cannot exit pipeline mode while busy", True),
+        ("InterfaceError", "the connection is closed", True),
+        ("DatabaseError", "server closed the connection unexpectedly", True),
+        ("errors.AdminShutdown", "terminating connection", True),
+        ("errors.UniqueViolation", "duplicate key", False),
+        ("errors.QueryCanceled", "canceling statement", False),
+        ("ProgrammingError", "cannot adapt type", False),
+        ("DataError", "text may not hold NUL", False),
+    ],
+)
+def test_only_what_the_server_says_of_a_statement_is_an_answer(
+    name: str, text: str, lost: bool
+) -> None:
+    import psycopg
+
+    from fmemory.journals._postgres.errors import is_lost
+
+    raised = operator.attrgetter(name)(psycopg)(text)
+    assert is_lost(raised) is lost
 
 
 def test_append_whose_commit_was_lost_is_told_as_not_written(scene: Scene) -> None:

@@ -190,11 +190,15 @@ class Committer:
             status = self._send(connection, transaction)
         except psycopg.Error as error:
             if is_lost(error, connection):
+                connection.close()
                 self._settle(transaction, error)
                 return
             # An answer that is an error: the server has rolled back.
             raise_contract_error(error, self._target, "append", timeout_s)
-        if status != "COMMIT":
+        if status is None:
+            connection.close()
+            self._settle(transaction, None)
+        elif status != "COMMIT":
             raise StorageError(
                 f"append: expected COMMIT, got {status} ({self._target.path}); nothing was written",
                 path=self._target.path,
@@ -213,7 +217,7 @@ class Committer:
             last = connection.execute("COMMIT")
         return last.statusmessage
 
-    def _settle(self, transaction: PostgresTransaction, cause: psycopg.Error) -> None:
+    def _settle(self, transaction: PostgresTransaction, cause: psycopg.Error | None) -> None:
         """Return if it was committed; raise that it was not, or that nobody knows."""
         first_seq = transaction.head_seq + 1
         timeout_s = SETTLE_TIMEOUT_S
@@ -238,7 +242,7 @@ class Committer:
                 batch_id=transaction.batch_id.hex(),
                 store_id=self._log.store_id.hex(),
             )
-            raise unknown from safe_cause(cause, self._target)
+            raise unknown from (None if cause is None else safe_cause(cause, self._target))
 
 
 def _lock_head(

@@ -41,6 +41,7 @@ _LOST = frozenset(
         "40003",  # statement_completion_unknown
     }
 )
+_NOT_SENT = (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError)
 _MISSING = frozenset({"42P01", "3F000", "42703"})  # undefined table, schema, column
 _DAMAGED = frozenset({"XX001", "XX002", "23505"})  # damaged data, index; a seq stored twice
 _HELD = "nothing was written by this call; what was acknowledged before is kept"
@@ -55,11 +56,21 @@ class ConnectError(Exception):
 
 
 def is_lost(error: psycopg.Error, connection: psycopg.Connection | None = None) -> bool:
-    """Whether an error means that the connection is gone, not that the server said no."""
+    """Whether an error means that the connection is gone, not that the server said no.
+
+    Only what the server said of the statement is an answer to it. An error of the client library
+    tells of the wire, whatever the state of the connection, unless it refused to send something;
+    and with an error of severity FATAL the server ends the connection, whatever became of the
+    statements before.
+    """
     if connection is not None and connection.closed:
         return True
     state = error.sqlstate
-    return state in _LOST or (state is not None and state.startswith("08"))
+    if state is None:
+        return not isinstance(error, _NOT_SENT)
+    if error.diag.severity_nonlocalized in ("FATAL", "PANIC"):
+        return True
+    return state in _LOST or state.startswith("08")
 
 
 def raise_contract_error(

@@ -388,6 +388,7 @@ class PostgresTable:
             with self._connections.use(0.0) as connection:
                 connection.execute(f"NOTIFY {self._channel}".encode(), prepare=False)
         except psycopg.Error as error:
+            # A server that knows no NOTIFY is not asked again; one that went away is.
             self._notifies = is_lost(error)
         except (ConnectError, MemoryBackendError):
             pass
