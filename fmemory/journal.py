@@ -19,9 +19,12 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 from fmemory_segments import (
     Blob,
     Commit,
+    Compaction,
     Draft,
     Envelope,
     Erased,
+    ErasedEvent,
+    Erasure,
     Finding,
     Head,
     Payload,
@@ -38,10 +41,14 @@ __all__ = [
     "Blob",
     "Capabilities",
     "Commit",
+    "Compaction",
+    "DataErased",
     "Draft",
     "Durability",
     "Envelope",
     "Erased",
+    "ErasedEvent",
+    "Erasure",
     "Finding",
     "Head",
     "Journal",
@@ -79,6 +86,18 @@ class Capabilities:
     persistent: bool
     multi_process: bool
     reads_streams: bool = False
+
+
+class DataErased(LookupError):
+    """A row was asked for whose data a compaction took out. The engine never passes it on.
+
+    Attributes:
+        seq: Of the event that put the row.
+    """
+
+    def __init__(self, seq: int) -> None:
+        super().__init__(f"row: expected its data, got a row of event {seq} that was erased")
+        self.seq = seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The log on disk: frames, segments, recovery. Knows bytes, no domain; docs/format.md owns them."""
 
 from fmemory_segments._stream_index import StreamIndex
+from fmemory_segments.compaction import Compaction, ErasedEvent, Erasure
 from fmemory_segments.digest import (
     canonical_envelope,
     chain_step,
@@ -47,9 +48,12 @@ __all__ = [
     "ZERO_CHAIN",
     "Blob",
     "Commit",
+    "Compaction",
     "Draft",
     "Envelope",
     "Erased",
+    "ErasedEvent",
+    "Erasure",
     "FileSystem",
     "Finding",
     "Head",

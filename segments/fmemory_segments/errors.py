@@ -54,6 +54,8 @@ class LogReason(StrEnum):
     FRAME_CONTENT = "frame_content"
     FRAME_ORDER = "frame_order"
     CHAIN = "chain"
+    MANIFEST = "manifest"
+    NOT_DELETED = "not_deleted"
     ACKNOWLEDGED_LOSS = "acknowledged_loss"
     HEAD_WENT_BACK = "head_went_back"
     PINNED_HEAD = "pinned_head"
@@ -70,6 +72,7 @@ class LogReason(StrEnum):
     INVALID_DRAFT = "invalid_draft"
     NOT_NEXT = "not_next"
     UNKNOWN_EVENT = "unknown_event"
+    ERASED = "erased"
     SYNC_FAILED = "sync_failed"
     INTERRUPTED = "interrupted"
     TRUNCATE_FAILED = "truncate_failed"
@@ -165,6 +168,10 @@ class ReadOnlyLog(LogError, PermissionError):
 
 class UnknownEvent(LogError, LookupError):
     """There is no event with this seq, or no row at this loc."""
+
+
+class RowErased(LogError, LookupError):
+    """The row was there; its data were taken out by a compaction."""
 
 
 class InvalidDraft(LogError, ValueError):
