@@ -88,7 +88,7 @@ class Capabilities:
     reads_streams: bool = False
 
 
-class DataErased(LookupError):
+class DataErased(LookupError):  # noqa: N818 - as the errors of the contract
     """A row was asked for whose data a compaction took out. The engine never passes it on.
 
     Attributes:

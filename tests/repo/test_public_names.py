@@ -28,8 +28,8 @@ NAMES = {
         aopen audit copy_log create_default_memory_backend create_memory_backend messages
     """,
     "fmemory_segments": """
-        Blob Commit DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased FRAME_BYTES_MAX
-        FileSystem Finding Head LOC_ROW_BITS Log LogError LogReason NONCE_BYTES Payload
+        Blob Commit Compaction DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased ErasedEvent Erasure
+        FRAME_BYTES_MAX FileSystem Finding Head LOC_ROW_BITS Log LogError LogReason NONCE_BYTES Payload
         PosixFileSystem ROWS_MAX RecoveryReport RowPage RowRun Rows StoredEvent Stream
         StreamIndex StreamInfo ZERO_CHAIN canonical_envelope chain_step event_digest
         payload_digest row_digests verify_store
@@ -41,7 +41,8 @@ NAMES = {
         NotFound ReadOnlyStore Reason StorageError StoreBusy StoreFull UnsupportedPlatform
     """,
     "fmemory.journal": """
-        Blob Capabilities Commit Draft Durability Envelope Erased Finding Head Journal
+        Blob Capabilities Commit Compaction DataErased Draft Durability Envelope Erased ErasedEvent
+        Erasure Finding Head Journal
         JournalHealth JournalSizes Payload Plan Reader RowPage RowRun Rows StoredEvent Stream
         StreamInfo Txn Usage
     """,
