@@ -58,6 +58,7 @@ from fmemory.journals import (
     SqliteMemoryBackend,
 )
 from fmemory.log_models import (
+    CompactResult,
     ErasedRecord,
     Event,
     Health,
@@ -123,6 +124,7 @@ __all__ = [
     "ClearResult",
     "ClosedStore",
     "CommitUnknown",
+    "CompactResult",
     "Conflict",
     "ContractError",
     "CopyResult",

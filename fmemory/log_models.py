@@ -26,6 +26,7 @@ __all__ = [
     "EVENT_ID_CHARACTERS_MAX",
     "STREAM_LABELS_MAX",
     "TYPE_CHARACTERS_MAX",
+    "CompactResult",
     "Durability",
     "ErasedRecord",
     "Event",
@@ -250,6 +251,37 @@ class Stats(Model, frozen=True):
     segment_count: int | None = None
     by_type: tuple[TypeStats, ...] = ()
     by_stream: tuple[StreamStats, ...] = ()
+
+
+class CompactResult(Model, frozen=True):
+    """What a compaction did.
+
+    Attributes:
+        upto: The newest event that was looked at: what was deleted later is left to the next one.
+        erased_records: Records whose note and vector were taken out.
+        erased_events: Other events whose data were: of deleted sessions and streams, and of
+            metadata that was cleared.
+        bytes_before: What the store occupied; None where that cannot be told.
+        bytes_after: What it occupies now.
+        pending: What is to be done before no byte of deleted data is left in the store, and why;
+            () = nothing.
+        notices: What else a person should know: files that were removed.
+    """
+
+    upto: int
+    erased_records: int
+    erased_events: int
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    pending: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    @property
+    def freed_bytes(self) -> int | None:
+        """Bytes that came back; None where that cannot be told."""
+        if self.bytes_before is None or self.bytes_after is None:
+            return None
+        return self.bytes_before - self.bytes_after
 
 
 class Health(Model, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from datetime import datetime
 from itertools import islice
-from typing import ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from fmemory._audit import Audit, current_audit, default_actor
 from fmemory._engine import record_operations, session_operations
@@ -33,6 +34,7 @@ from fmemory._engine.arguments import (
 )
 from fmemory._engine.batch import JournalBatch
 from fmemory._engine.core import Engine
+from fmemory._engine.erasure import erasure_at
 from fmemory._engine.projection import Projection
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.rows import NamespacePut, encode_puts
@@ -44,9 +46,9 @@ from fmemory._model import check_int
 from fmemory._receipt import Receipt
 from fmemory.backend import LogBackend, LogView
 from fmemory.errors import ContractError, NotFound, Reason
-from fmemory.journal import Durability, Journal
+from fmemory.journal import DataErased, Durability, Journal
 from fmemory.log import Batch
-from fmemory.log_models import NewEvent
+from fmemory.log_models import CompactResult, NewEvent
 from fmemory.memory_file import MemoryFileReader, Source, Target
 from fmemory.record_models import (
     ClearRequest,
@@ -72,6 +74,9 @@ from fmemory.session_models import (
     check_session_id,
 )
 from fmemory.sessions import check_manifest, check_messages
+
+if TYPE_CHECKING:
+    from fmemory.copying import CopyResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -314,9 +319,12 @@ class JournalBackend(JournalReads, LogBackend):
             del work
             return moment
 
-        return self._engine.write(
-            session_operations.fork_session(source, target, seq, self._options(event_id))
-        )
+        fork = session_operations.fork_session(source, target, seq, self._options(event_id))
+        try:
+            return self._engine.write(fork)
+        except DataErased as erased:
+            past = self._state if moment is None else self.at(moment)._state
+            return past.ask_again(erased, lambda: self._engine.write(fork))
 
     # The log
 
@@ -367,6 +375,26 @@ class JournalBackend(JournalReads, LogBackend):
 
     def sync(self) -> int:
         return self._journal.sync()
+
+    def compact(self, *, exclusive: bool = False) -> CompactResult:
+        done = self._journal.compact(
+            erasure_at(self._journal, self._state.upto()), exclusive=exclusive
+        )
+        return CompactResult(
+            upto=done.upto,
+            erased_records=done.erased_rows,
+            erased_events=done.erased_events,
+            bytes_before=done.bytes_before,
+            bytes_after=done.bytes_after,
+            pending=done.pending,
+            notices=done.notices,
+        )
+
+    def backup(self, target: str | os.PathLike[str]) -> CopyResult:
+        from fmemory import config, copying  # both need this module
+
+        with config.open(target) as copied:
+            return copying.copy_log(self, copied)
 
     def bind(
         self, *, actor: str | None = None, run_id: str | None = None, reason: str | None = None
