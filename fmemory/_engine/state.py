@@ -53,13 +53,13 @@ def kept(
 ) -> Callable[Concatenate[State, P], T]:
     """A question whose data may be erased while it is answered."""
 
-    @functools.wraps(ask)
-    def asked(self: State, *args: P.args, **kwargs: P.kwargs) -> T:
+    def asked(self: State, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return ask(self, *args, **kwargs)
         except DataErased as erased:
             return self.ask_again(erased, lambda: ask(self, *args, **kwargs))
 
+    functools.update_wrapper(asked, ask)
     return asked
 
 
