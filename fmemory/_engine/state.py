@@ -403,10 +403,12 @@ class State:
 
     def _upto_of_records(self, namespace: tuple[str, ...]) -> int:
         """As `upto`, once it is sure that the records of then are all kept."""
-        upto = self.upto()
-        if self.fixed is not None and upto < (floor := self._floor(records_stream(namespace))):
+        newest, fixed = self.reader.refresh(), self.fixed
+        if fixed is None:
+            return newest
+        if fixed < newest and fixed < (floor := self._floor(records_stream(namespace))):
             raise self._compacted(floor)
-        return upto
+        return fixed
 
     def _floor(self, stream: Stream, *, anew: bool = False) -> int:
         if anew or stream not in self._floors:

@@ -25,10 +25,10 @@ def backup(
     json: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Back a store up while others write to it; the same target again brings what came since.
+    """Back a store up while others write to it.
 
-    The backup is verified, and is a store like any other: open it, or back it up to where the lost
-    one was. It has the same head. What is erased here later is still in it; docs/erasure.md says
-    what to do about that.
+    The same target again brings what came since. The backup is verified, has the same head and is
+    a store like any other: to restore, back it up to where the lost one was. What is erased here
+    later is still in it; docs/erasure.md says what to do about that.
     """
     copy(target, json=json, store=store)
