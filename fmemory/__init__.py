@@ -58,6 +58,7 @@ from fmemory.journals import (
     SqliteMemoryBackend,
 )
 from fmemory.log_models import (
+    AutoCompact,
     CompactResult,
     ErasedRecord,
     Event,
@@ -118,6 +119,7 @@ InMemoryBackend = InMemoryMemoryBackend
 
 __all__ = [
     "Audit",
+    "AutoCompact",
     "BootstrapState",
     "Capabilities",
     "ClearRequest",

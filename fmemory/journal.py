@@ -133,10 +133,12 @@ class JournalSizes:
     Attributes:
         stored_bytes: Bytes on disk.
         segment_count: Files of events.
+        fragment_count: How many of them a compaction would make into fewer.
     """
 
     stored_bytes: int | None = None
     segment_count: int | None = None
+    fragment_count: int | None = None
 
 
 class Reader(Protocol):

@@ -26,6 +26,7 @@ __all__ = [
     "EVENT_ID_CHARACTERS_MAX",
     "STREAM_LABELS_MAX",
     "TYPE_CHARACTERS_MAX",
+    "AutoCompact",
     "CompactResult",
     "Durability",
     "ErasedRecord",
@@ -50,6 +51,8 @@ STREAM_LABELS_MAX = 33
 """A namespace's labels and the word before them."""
 LABEL_CHARACTERS_MAX = 4096
 TYPE_CHARACTERS_MAX = 200
+
+_RANGE = Reason.OUT_OF_RANGE
 
 Durability: TypeAlias = Literal["fsync", "interval", "os"]
 
@@ -251,6 +254,40 @@ class Stats(Model, frozen=True):
     segment_count: int | None = None
     by_type: tuple[TypeStats, ...] = ()
     by_stream: tuple[StreamStats, ...] = ()
+
+
+def _check_share(value: float) -> float:
+    if not 0 < value <= 1:
+        raise ContractError(f"expected more than 0, at most 1, got {value}", reason=_RANGE)
+    return value
+
+
+def _check_count(value: int) -> int:
+    if value < 1:
+        raise ContractError(f"expected 1 or more, got {value}", reason=_RANGE)
+    return value
+
+
+def _check_pause(value: float) -> float:
+    if not 0 <= value < float("inf"):
+        raise ContractError(f"expected seconds, 0 or more, got {value}", reason=_RANGE)
+    return value
+
+
+class AutoCompact(Model, frozen=True):
+    """When a store is compacted by itself.
+
+    Attributes:
+        garbage_share: Dead records and events, as a share of all whose data are there.
+        garbage_min: And at least so many.
+        fragments: Or so many files that compaction would make into fewer.
+        pause_s: Least time between two compactions of a handle, seconds.
+    """
+
+    garbage_share: Annotated[float, Rule(_check_share)] = 0.5
+    garbage_min: Annotated[int, Rule(_check_count)] = 1000
+    fragments: Annotated[int, Rule(_check_count)] = 16
+    pause_s: Annotated[float, Rule(_check_pause)] = 30.0
 
 
 class CompactResult(Model, frozen=True):

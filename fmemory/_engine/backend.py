@@ -20,6 +20,8 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
+import msgspec
+
 from fmemory._audit import Audit, current_audit, default_actor
 from fmemory._engine import record_operations, session_operations
 from fmemory._engine.arguments import (
@@ -32,6 +34,7 @@ from fmemory._engine.arguments import (
     emissions_of,
     write_options,
 )
+from fmemory._engine.auto_compact import AutoCompactor
 from fmemory._engine.batch import JournalBatch
 from fmemory._engine.core import Engine
 from fmemory._engine.erasure import erasure_at
@@ -41,14 +44,14 @@ from fmemory._engine.rows import NamespacePut, encode_puts
 from fmemory._engine.session_operations import WriteOptions
 from fmemory._engine.state import State
 from fmemory._engine.work import Operation, Work
-from fmemory._json_values import check_text
+from fmemory._json_values import check_text, type_name
 from fmemory._model import check_int
 from fmemory._receipt import Receipt
 from fmemory.backend import LogBackend, LogView
-from fmemory.errors import ContractError, NotFound, Reason
+from fmemory.errors import ContractError, NotFound, ReadOnlyStore, Reason
 from fmemory.journal import DataErased, Durability, Journal
 from fmemory.log import Batch
-from fmemory.log_models import CompactResult, NewEvent
+from fmemory.log_models import AutoCompact, CompactResult, Health, NewEvent
 from fmemory.memory_file import MemoryFileReader, Source, Target
 from fmemory.record_models import (
     ClearRequest,
@@ -390,6 +393,39 @@ class JournalBackend(JournalReads, LogBackend):
             notices=done.notices,
         )
 
+    def auto_compact(self, rules: AutoCompact | None = None) -> None:
+        """Compact in the background from now on, after writes of this handle, when it is worth it.
+
+        What fails there is in the notices of `health()`, and is tried again.
+
+        Args:
+            rules: When it is worth it; None = as `AutoCompact()` says. Replaces earlier rules.
+
+        Raises:
+            ContractError: Not an `AutoCompact`.
+            ReadOnlyStore: The store was opened for reading.
+        """
+        chosen = AutoCompact() if rules is None else rules
+        if not isinstance(chosen, AutoCompact):
+            raise ContractError(
+                f"expected an AutoCompact, got {type_name(chosen)}",
+                where="rules",
+                reason=Reason.WRONG_TYPE,
+            )
+        if self._journal.read_only:
+            raise ReadOnlyStore("compact: expected a store opened for writing, got read_only=True")
+        before = self._engine.auto_compactor
+        self._engine.auto_compactor = AutoCompactor(self._journal, self.compact, chosen)
+        if before is not None:
+            before.close()
+
+    def health(self) -> Health:
+        found = super().health()
+        compactor = self._engine.auto_compactor
+        if compactor is None or not compactor.notices:
+            return found
+        return msgspec.structs.replace(found, notices=(*found.notices, *compactor.notices))
+
     def backup(self, target: str | os.PathLike[str]) -> CopyResult:
         from fmemory import config, copying  # both need this module
 
@@ -458,6 +494,8 @@ class JournalBackend(JournalReads, LogBackend):
         if self._owner is not self:
             return
         self._engine.async_writer.close()
+        if self._engine.auto_compactor is not None:
+            self._engine.auto_compactor.close()
         self._close_threads()
         self._journal.close()
 

@@ -33,12 +33,14 @@ class Deaths(NamedTuple):
         loc_ends: The event that deleted each.
         seqs: Events without rows, ascending.
         seq_ends: The event that deleted each.
+        living: How many rows and events without rows are not dead.
     """
 
     locs: UInt64Array
     loc_ends: UInt64Array
     seqs: UInt64Array
     seq_ends: UInt64Array
+    living: int
 
 
 def deaths_at(reader: Reader, upto: int, stream: Stream | None = None) -> Deaths:
@@ -58,13 +60,24 @@ def deaths_at(reader: Reader, upto: int, stream: Stream | None = None) -> Deaths
     events = [taken for taken in known.values() if isinstance(taken, _EventsTaken)]
     locs, loc_ends = _sorted([one.found for one in rows])
     seqs, seq_ends = _sorted([one.found for one in events])
-    return Deaths(locs, loc_ends, seqs, seq_ends)
+    living = sum(one.living for one in rows) + sum(one.living for one in events)
+    return Deaths(locs, loc_ends, seqs, seq_ends, living)
 
 
 def erasure_at(reader: Reader, upto: int) -> Erasure:
     """Everything that a compaction may take out as of a seq."""
     deaths = deaths_at(reader, upto)
     return Erasure(upto, deaths.locs, deaths.seqs)
+
+
+def garbage_at(reader: Reader, upto: int) -> tuple[int, int]:
+    """Rows and events that are dead and not erased yet, and those that live.
+
+    Cost: as `deaths_at`.
+    """
+    deaths = deaths_at(reader, upto)
+    locs, seqs = _erased(reader, upto, None)
+    return len(deaths.locs) + len(deaths.seqs) - len(locs) - len(seqs), deaths.living
 
 
 def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
@@ -142,6 +155,10 @@ class _RecordsTaken:
             self.found.add(self._index.live_locs(), item.seq)
             self._index = RecordIndex()
 
+    @property
+    def living(self) -> int:
+        return len(self._index)
+
 
 class _EventsTaken:
     """The events of a stream without rows that its ends took."""
@@ -160,6 +177,10 @@ class _EventsTaken:
             self._living = array("Q")
         else:
             self._living.append(item.seq)
+
+    @property
+    def living(self) -> int:
+        return len(self._living)
 
 
 def _sorted(all_found: list[_Found]) -> tuple[UInt64Array, UInt64Array]:

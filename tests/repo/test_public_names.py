@@ -10,9 +10,9 @@ import fmemory
 
 NAMES = {
     "fmemory": """
-        Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore CommitUnknown
-        CompactResult Conflict ContractError CopyResult CountRequest CountResult DeleteRequest
-        DeleteResult DuplicateRecord ErasedRecord Event FeatureRecord FilesystemMemoryBackend
+        Audit AutoCompact BootstrapState Capabilities ClearRequest ClearResult ClosedStore
+        CommitUnknown CompactResult Conflict ContractError CopyResult CountRequest CountResult
+        DeleteRequest DeleteResult DuplicateRecord ErasedRecord Event FeatureRecord FilesystemMemoryBackend
         Finding ForkedStore
         GetRequest GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend
         InitCommand InitPlan InitShell
