@@ -12,8 +12,8 @@ NAMES = {
     "fmemory": """
         Audit AutoCompact BootstrapState Capabilities ClearRequest ClearResult ClosedStore
         CommitUnknown CompactResult Conflict ContractError CopyResult CountRequest CountResult
-        DeleteRequest DeleteResult DuplicateRecord ErasedRecord Event FeatureRecord FilesystemMemoryBackend
-        Finding ForkedStore
+        DeleteRequest DeleteResult DuplicateRecord ErasedRecord Event FeatureRecord
+        FilesystemMemoryBackend Finding ForkedStore
         GetRequest GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend
         InitCommand InitPlan InitShell
         InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
