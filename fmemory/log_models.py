@@ -298,6 +298,8 @@ class CompactResult(Model, frozen=True):
         erased_records: Records whose note and vector were taken out.
         erased_events: Other events whose data were: of deleted sessions and streams, and of
             metadata that was cleared.
+        forgotten_events: Events of which only place, time and digest are left, because
+            `forget_before` asked for it.
         bytes_before: What the store occupied; None where that cannot be told.
         bytes_after: What it occupies now.
         pending: What is to be done before no byte of deleted data is left in the store, and why;
@@ -308,6 +310,7 @@ class CompactResult(Model, frozen=True):
     upto: int
     erased_records: int
     erased_events: int
+    forgotten_events: int = 0
     bytes_before: int | None = None
     bytes_after: int | None = None
     pending: tuple[str, ...] = ()

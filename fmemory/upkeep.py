@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fmemory._runner import Runner
@@ -22,7 +23,9 @@ class LogUpkeep(Runner, ABC):
     """Compaction and backup."""
 
     @abstractmethod
-    def compact(self, *, exclusive: bool = False) -> CompactResult:
+    def compact(
+        self, *, forget_before: int | datetime | None = None, exclusive: bool = False
+    ) -> CompactResult:
         """Take out for good what was deleted, and store what is left more compactly.
 
         Notes, vectors and metadata of records that were deleted or cleared, everything in deleted
@@ -32,6 +35,9 @@ class LogUpkeep(Runner, ABC):
         promised of copies and of the disk.
 
         Args:
+            forget_before: Also forget that there was anything: of events before this seq or time
+                of which all data are erased, only seq, stream, revision, time and a digest stay;
+                ids, actors, reasons and types go. None = the audit trail stays whole.
             exclusive: Also do what keeps others out for its length, where the store knows such a
                 thing: `VACUUM` in a database.
 
@@ -40,6 +46,7 @@ class LogUpkeep(Runner, ABC):
             says why, and what to do.
 
         Raises:
+            ContractError: `forget_before` is no seq and no aware time.
             ReadOnlyStore: The store was opened for reading. Nothing was changed.
             StoreBusy: Another compaction is at work, or others wrote all the time. Try again.
             StoreFull: There is no room for what is written anew. The store is as it was.
@@ -50,9 +57,11 @@ class LogUpkeep(Runner, ABC):
             the index and of some tens of MiB.
         """
 
-    async def acompact(self, *, exclusive: bool = False) -> CompactResult:
+    async def acompact(
+        self, *, forget_before: int | datetime | None = None, exclusive: bool = False
+    ) -> CompactResult:
         """As `compact`, without blocking the event loop."""
-        return await self._run(self.compact, exclusive=exclusive)
+        return await self._run(self.compact, forget_before=forget_before, exclusive=exclusive)
 
     @abstractmethod
     def backup(self, target: str | os.PathLike[str]) -> CopyResult:

@@ -379,14 +379,17 @@ class JournalBackend(JournalReads, LogBackend):
     def sync(self) -> int:
         return self._journal.sync()
 
-    def compact(self, *, exclusive: bool = False) -> CompactResult:
-        done = self._journal.compact(
-            erasure_at(self._journal, self._state.upto()), exclusive=exclusive
-        )
+    def compact(
+        self, *, forget_before: int | datetime | None = None, exclusive: bool = False
+    ) -> CompactResult:
+        before = 0 if forget_before is None else self._forget_before(forget_before)
+        erasure = erasure_at(self._journal, self._state.upto(), before)
+        done = self._journal.compact(erasure, exclusive=exclusive)
         return CompactResult(
             upto=done.upto,
             erased_records=done.erased_rows,
             erased_events=done.erased_events,
+            forgotten_events=done.forgotten_events,
             bytes_before=done.bytes_before,
             bytes_after=done.bytes_after,
             pending=done.pending,
@@ -498,6 +501,22 @@ class JournalBackend(JournalReads, LogBackend):
             self._engine.auto_compactor.close()
         self._close_threads()
         self._journal.close()
+
+    def _forget_before(self, moment: int | datetime) -> int:
+        """The seq before which events are forgotten."""
+        if isinstance(moment, datetime):
+            return self._state.seq_before(moment, "forget_before") + 1
+        try:
+            seq = check_int(moment)
+        except ContractError as error:
+            raise error.within("forget_before") from None
+        if seq < 1:
+            raise ContractError(
+                f"expected a seq, 1 or more, or a time, got {seq}",
+                where="forget_before",
+                reason=Reason.OUT_OF_RANGE,
+            )
+        return seq
 
     # Private: async calls
 

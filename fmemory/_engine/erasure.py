@@ -15,12 +15,13 @@ import numpy as np
 from fmemory._engine.record_index import RecordIndex
 from fmemory._engine.types import RECORDS, EventType
 from fmemory.journal import Envelope, Erasure, Finding, Reader, RowRun, Stream
-from fmemory_segments import LOC_ROW_BITS, LogReason
+from fmemory_segments import FORGOTTEN, LOC_ROW_BITS, LogReason
 from fmemory_segments.event import UInt64Array
 
 _ENDS: Final = frozenset(
     {EventType.SESSION_DELETED, EventType.STREAM_DELETED, EventType.META_CLEARED}
 )
+_TOMBSTONES: Final = frozenset({EventType.RECORDS_DELETED, EventType.RECORDS_CLEARED})
 _NOTHING: UInt64Array = np.zeros(0, np.uint64)
 _FINDINGS_MAX: Final = 100
 
@@ -64,10 +65,17 @@ def deaths_at(reader: Reader, upto: int, stream: Stream | None = None) -> Deaths
     return Deaths(locs, loc_ends, seqs, seq_ends, living)
 
 
-def erasure_at(reader: Reader, upto: int) -> Erasure:
-    """Everything that a compaction may take out as of a seq."""
+def erasure_at(reader: Reader, upto: int, forget_before: int = 0) -> Erasure:
+    """Everything that a compaction may take out as of a seq.
+
+    Args:
+        forget_before: Events of a smaller seq of which all is dead are forgotten.
+    """
     deaths = deaths_at(reader, upto)
-    return Erasure(upto, deaths.locs, deaths.seqs)
+    if not forget_before:
+        return Erasure(upto, deaths.locs, deaths.seqs)
+    forget, ends = forgettable(reader, min(forget_before, upto + 1), deaths)
+    return Erasure(upto, deaths.locs, deaths.seqs, forget, ends)
 
 
 def garbage_at(reader: Reader, upto: int) -> tuple[int, int]:
@@ -77,7 +85,8 @@ def garbage_at(reader: Reader, upto: int) -> tuple[int, int]:
     """
     deaths = deaths_at(reader, upto)
     locs, seqs = _erased(reader, upto, None)
-    return len(deaths.locs) + len(deaths.seqs) - len(locs) - len(seqs), deaths.living
+    erased = np.isin(locs, deaths.locs).sum() + np.isin(seqs, deaths.seqs).sum()
+    return len(deaths.locs) + len(deaths.seqs) - int(erased), deaths.living
 
 
 def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
@@ -89,25 +98,50 @@ def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
     if not len(locs) and not len(seqs):
         return 0
     deaths = deaths_at(reader, upto, stream)
-    ends = np.concatenate(
-        (
-            _ends(locs, deaths.locs, deaths.loc_ends, upto),
-            _ends(seqs, deaths.seqs, deaths.seq_ends, upto),
-        )
-    )
-    return int(ends.max())
+    ends = _ends(seqs, deaths.seqs, deaths.seq_ends, upto + 1)
+    if (ends > upto).any():
+        stubs, stub_ends = _stubs(reader, upto, stream)
+        ends = np.minimum(ends, _ends(seqs, stubs, stub_ends, upto))
+    row_ends = _ends(locs, deaths.locs, deaths.loc_ends, upto)
+    return int(np.concatenate((row_ends, ends)).max())
+
+
+def stub_floor_of(reader: Reader, stream: Stream, upto: int) -> int:
+    """The smallest seq before which nothing of a stream was forgotten; 0 if nothing was."""
+    if next(iter(reader.erased(0, upto, stream)), None) is None:
+        return 0
+    return int(_stubs(reader, upto, stream)[1].max(initial=0))
 
 
 def undeleted(reader: Reader, upto: int) -> list[Finding]:
-    """A finding for each event of which data are erased that nothing in the log deletes."""
+    """A finding for each event of which data are erased that nothing in the log deletes.
+
+    What was forgotten is told as such, and is no damage.
+    """
     locs, seqs = _erased(reader, upto, None)
     if not len(locs) and not len(seqs):
         return []
     deaths = deaths_at(reader, upto)
     rows = locs[~np.isin(locs, deaths.locs)] >> np.uint64(LOC_ROW_BITS)
     events = seqs[~np.isin(seqs, deaths.seqs)]
+    findings: list[Finding] = []
+    if len(events):
+        stubs, _ = _stubs(reader, upto, None)
+        events = events[~np.isin(events, stubs)]
+        if len(stubs):
+            findings.append(
+                Finding(
+                    LogReason.FORGOTTEN,
+                    f"{len(stubs)} events up to event {stubs[-1]} were forgotten by a compaction:"
+                    " their places in the log and its chain are proven, who and what they were"
+                    " about is not kept",
+                    damage=False,
+                    first_seq=int(stubs[0]),
+                    last_seq=int(stubs[-1]),
+                )
+            )
     wrong, counts = np.unique(np.concatenate((rows, events)), return_counts=True)
-    return [
+    return findings + [
         Finding(
             LogReason.NOT_DELETED,
             f"event {seq}: expected its data, or a later event that deletes them, got {count}"
@@ -117,6 +151,57 @@ def undeleted(reader: Reader, upto: int) -> list[Finding]:
         )
         for seq, count in zip(wrong.tolist()[:_FINDINGS_MAX], counts.tolist(), strict=False)
     ]
+
+
+def forgettable(reader: Reader, before: int, deaths: Deaths) -> tuple[UInt64Array, UInt64Array]:
+    """Events `seq < before` of which nothing is needed any more, and which event deleted each.
+
+    Puts whose rows are all dead, other events that are dead, and deletions of which everything that
+    they deleted is forgotten. The newest event of a session or a caller's stream stays, so that it
+    is known to have ended.
+
+    Cost: as `deaths_at`.
+    """
+    bits = np.uint64(LOC_ROW_BITS)
+    rows_of: list[UInt64Array] = [_NOTHING]
+    deletions: list[int] = []
+    for item in reader.fold(0, before - 1):
+        if isinstance(item, RowRun):
+            rows_of.append(item.locs >> bits)
+        elif item.type in _TOMBSTONES or (item.type in _ENDS and not _is_newest(reader, item)):
+            deletions.append(item.seq)
+    puts, row_counts = np.unique(np.concatenate(rows_of), return_counts=True)
+    dead_puts, first, dead_counts = np.unique(
+        deaths.locs >> bits, return_index=True, return_counts=True
+    )
+    last_ends = np.maximum.reduceat(deaths.loc_ends, first) if len(first) else _NOTHING
+    at = np.searchsorted(dead_puts, puts)
+    inside = np.flatnonzero(at < len(dead_puts))
+    inside = inside[
+        (dead_puts[at[inside]] == puts[inside]) & (dead_counts[at[inside]] == row_counts[inside])
+    ]
+    early = deaths.seqs < before
+    forget = np.concatenate((puts[inside], deaths.seqs[early]))
+    # A deletion is needed as long as anything that it deleted is not forgotten.
+    needed = np.concatenate(
+        (
+            deaths.loc_ends[~np.isin(deaths.locs >> bits, forget)],
+            deaths.seq_ends[~np.isin(deaths.seqs, forget)],
+        )
+    )
+    ended = np.array(deletions, np.uint64)
+    ended = ended[~np.isin(ended, needed)]
+    seqs = np.concatenate((forget, ended))
+    ends = np.concatenate((last_ends[at[inside]], deaths.seq_ends[early], ended))
+    order = np.argsort(seqs, kind="stable")
+    return seqs[order], ends[order]
+
+
+def _is_newest(reader: Reader, event: Envelope) -> bool:
+    """Whether no event of its stream follows."""
+    upto = reader.refresh()
+    newest = reader.envelopes(event.seq, upto, stream=event.stream, backwards=True, limit=1)
+    return next(iter(newest), None) is None
 
 
 class _Found:
@@ -170,7 +255,7 @@ class _EventsTaken:
         self.found = _Found()
 
     def apply(self, item: Envelope | RowRun) -> None:
-        if isinstance(item, RowRun):
+        if isinstance(item, RowRun) or item.type == FORGOTTEN:
             return
         if item.type in _ENDS:
             self.found.add(np.array(self._living, np.uint64), item.seq)
@@ -201,6 +286,16 @@ def _erased(reader: Reader, upto: int, stream: Stream | None) -> tuple[UInt64Arr
             rows = np.flatnonzero(event.rows).astype(np.uint64)
             locs.append(rows + np.uint64(event.seq << LOC_ROW_BITS))
     return np.concatenate(locs), np.array(seqs, np.uint64)
+
+
+def _stubs(reader: Reader, upto: int, stream: Stream | None) -> tuple[UInt64Array, UInt64Array]:
+    """Seqs of events that were forgotten, and which event deleted each. Cost: O(events)."""
+    seqs, ends = array("Q"), array("Q")
+    for event in reader.envelopes(0, upto, stream=stream):
+        if event.type == FORGOTTEN:
+            seqs.append(event.seq)
+            ends.append(event.count)
+    return np.array(seqs, np.uint64), np.array(ends, np.uint64)
 
 
 def _ends(places: UInt64Array, dead: UInt64Array, ends: UInt64Array, unknown: int) -> UInt64Array:

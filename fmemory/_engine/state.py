@@ -22,12 +22,19 @@ import numpy as np
 
 from fmemory._engine import stored
 from fmemory._engine.cursors import CursorCodec
-from fmemory._engine.erasure import floor_of
+from fmemory._engine.erasure import floor_of, stub_floor_of
 from fmemory._engine.events import event_of
 from fmemory._engine.projection import Projection
 from fmemory._engine.rows import decode_page, decode_row
 from fmemory._engine.session_fold import SessionFold
-from fmemory._engine.types import RECORDS, SESSION, EventType, records_stream
+from fmemory._engine.types import (
+    RECORDS,
+    SESSION,
+    EventType,
+    meta_stream,
+    records_stream,
+    session_stream,
+)
 from fmemory._engine.work import blobs_of, payload_bytes
 from fmemory._json_values import JsonValue
 from fmemory.errors import ContractError, HistoryCompacted, LogCorrupt, Reason
@@ -81,6 +88,7 @@ class State:
         self.cursors = cursors
         self._past_streams: list[StreamInfo] | None = None
         self._floors: dict[Stream, int] = {}
+        self._stub_floors: dict[Stream, int] = {}
 
     def upto(self) -> int:
         """The seq that this question is answered for."""
@@ -158,7 +166,7 @@ class State:
     @kept
     def meta(self, key: str, namespace: tuple[str, ...]) -> JsonValue:
         """A meta value in new objects; None if absent."""
-        upto = self.upto()
+        upto = self._upto_of_stream(meta_stream(namespace))
         with self._lock:
             seq = self._projection.meta(self.reader, namespace, upto).set_seq.get(key)
         if seq is None:
@@ -196,13 +204,13 @@ class State:
 
     def session(self, session_id: str) -> SessionFold:
         """The folded places of a session: a copy."""
-        upto = self.upto()
+        upto = self._upto_of_stream(session_stream(session_id))
         with self._lock:
             return self._projection.session(self.reader, session_id, upto).copy()
 
     def is_initialized(self, session_id: str) -> bool:
         """Whether a session has a manifest."""
-        upto = self.upto()
+        upto = self._upto_of_stream(session_stream(session_id))
         with self._lock:
             fold = self._projection.session(self.reader, session_id, upto)
             return fold.manifest_seq is not None
@@ -250,6 +258,7 @@ class State:
                 if len(found) > limit:
                     break
                 session_id = listed.stream[1]
+                self._upto_of_stream(listed.stream)
                 with self._lock:
                     fold = self._projection.session(self.reader, session_id, upto)
                     info = _session_info(session_id, fold)
@@ -408,6 +417,18 @@ class State:
             return newest
         if fixed < newest and fixed < (floor := self._floor(records_stream(namespace))):
             raise self._compacted(floor)
+        return fixed
+
+    def _upto_of_stream(self, stream: Stream) -> int:
+        """As `upto`, once it is sure that no event of then was forgotten."""
+        newest, fixed = self.reader.refresh(), self.fixed
+        if fixed is None:
+            return newest
+        if fixed < newest:
+            if stream not in self._stub_floors:
+                self._stub_floors[stream] = stub_floor_of(self.reader, stream, newest)
+            if fixed < (floor := self._stub_floors[stream]):
+                raise self._compacted(floor)
         return fixed
 
     def _floor(self, stream: Stream, *, anew: bool = False) -> int:

@@ -20,7 +20,7 @@ from fmemory._engine.types import EventType
 from fmemory.errors import Conflict, Reason
 from fmemory.journal import DataErased, Draft, Reader, Txn
 from fmemory.log_models import Receipt
-from fmemory_segments import Blob, Envelope, Erased, Rows, Stream
+from fmemory_segments import FORGOTTEN, Blob, Envelope, Erased, Rows, Stream
 
 T = TypeVar("T")
 
@@ -219,7 +219,12 @@ class Work:
     def find(self, stream: Stream, event_id: str) -> int | None:
         """The seq of the event with this id, drafts included."""
         pending = self._event_ids.get((stream, event_id))
-        return self.txn.find(stream, event_id) if pending is None else pending
+        if pending is not None:
+            return pending
+        found = self.txn.find(stream, event_id)
+        # A handle may know an id still that was forgotten together with its event.
+        forgotten = found is not None and self.event(found)
+        return None if forgotten and forgotten.type == FORGOTTEN else found
 
     def event(self, seq: int) -> Envelope | None:
         """An event, drafts included; None where there is none of that number."""

@@ -30,10 +30,10 @@ NAMES = {
     """,
     "fmemory_segments": """
         Blob Commit Compaction DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased ErasedEvent
-        Erasure FRAME_BYTES_MAX FileSystem Finding Head LOC_ROW_BITS Log LogError LogReason
-        NONCE_BYTES Payload
-        PosixFileSystem ROWS_MAX RecoveryReport RowPage RowRun Rows StoredEvent Stream
-        StreamIndex StreamInfo ZERO_CHAIN canonical_envelope chain_step event_digest
+        Erasure FORGOTTEN FRAME_BYTES_MAX FileSystem Finding Head LOC_ROW_BITS Log LogError
+        LogReason NONCE_BYTES Payload PosixFileSystem ROWS_MAX RecoveryReport RowPage RowRun
+        Rows StoredEvent Stream
+        StreamIndex StreamInfo ZERO_CHAIN canonical_envelope chain_step event_digest forgotten
         payload_digest row_digests verify_store
     """,
     "fmemory.errors": """
