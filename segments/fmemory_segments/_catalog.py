@@ -300,9 +300,8 @@ def open_segment(
         )
     if header.generation and not (header.took_tail or header.is_compacted):
         raise UnsupportedFormat(
-            f"segment: expected generation 0, got {header.generation} in one that was neither "
-            f"compacted nor moved ({path}); nothing was changed; open it with a newer version of "
-            "fmemory",
+            f"segment: expected a reason for another generation, got {header.generation} without "
+            f"a known flag ({path}); nothing was changed; open it with a newer version of fmemory",
             reason=LogReason.COMPACTED_STORE,
             path=path,
             first_seq=name.base_seq,

@@ -17,7 +17,6 @@ from fmemory_segments._columns import Int64Array, SegmentIndex
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import ITEM_BYTES
 from fmemory_segments._events import unknown_event
-from fmemory_segments._frame import pad8
 from fmemory_segments.compaction import Erasure
 from fmemory_segments.errors import InvalidDraft, LogReason, UnknownEvent
 from fmemory_segments.event import LOC_ROW_BITS, NONCE_BYTES, BoolArray, UInt64Array
@@ -29,9 +28,8 @@ EVENT_WEIGHT: Final = 128
 SLOT_WEIGHT: Final = 48
 ROOM_SPARE: Final = 1024 * 1024
 
-_SLOT, _SHAPE, _LENGTH, _SLOT_FRAME = 2, 4, 1, 4
-_SHAPE_BLOB = 0
-_NO_FRAME: Final = 0xFFFF_FFFF
+_SLOT, _SHAPE = 2, 4
+_START, _LENGTH = 0, 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,12 +199,8 @@ def _share(core: Core, segment: Segment, erasure: Erasure) -> Share:
 
 
 def _living(segment: Segment) -> BoolArray:
-    """Which slots of a segment hold data."""
-    index = segment.index
-    kinds = np.repeat(index.events[:, _SHAPE] & 3, _slot_counts(index))
-    living: BoolArray = kinds != 3
-    if segment.header.is_compacted:
-        living &= (kinds == _SHAPE_BLOB) | (index.slots[:, _SLOT_FRAME] != _NO_FRAME)
+    """Which slots of a segment hold data: those of what was erased say no place."""
+    living: BoolArray = segment.index.slots[:, _START] != 0
     return living
 
 
@@ -218,7 +212,9 @@ def _weights(index: SegmentIndex, living: BoolArray) -> Int64Array:
     shapes = events[:, _SHAPE].astype(np.int64)
     width = (shapes >> 2) * np.array([0, ITEM_BYTES[1], ITEM_BYTES[2], 0])[shapes & 3]
     counts = _slot_counts(index)
-    bytes_of_slot = index.slots[:, _LENGTH].astype(np.int64) + NONCE_BYTES + np.repeat(width, counts)
+    bytes_of_slot = (
+        index.slots[:, _LENGTH].astype(np.int64) + NONCE_BYTES + np.repeat(width, counts)
+    )
     totals = np.append(0, np.cumsum(bytes_of_slot * living))
     starts = events[:, _SLOT].astype(np.int64)
     weights: Int64Array = totals[starts + counts] - totals[starts]
@@ -226,8 +222,8 @@ def _weights(index: SegmentIndex, living: BoolArray) -> Int64Array:
 
 
 def _slot_counts(index: SegmentIndex) -> Int64Array:
-    counts: Int64Array = np.diff(index.events[:, _SLOT].astype(np.int64), append=index.slot_count)
-    return counts
+    starts = index.events[:, _SLOT].astype(np.int64)
+    return np.append(starts[1:], index.slot_count) - starts
 
 
 def _named_rows(core: Core, segment: Segment, locs: UInt64Array) -> Int64Array:
@@ -240,9 +236,7 @@ def _named_rows(core: Core, segment: Segment, locs: UInt64Array) -> Int64Array:
     packed = locs[low:high].astype(np.int64)
     numbers = (packed >> LOC_ROW_BITS) - segment.base_seq
     rows = packed & (1 << LOC_ROW_BITS) - 1
-    wrong = (rows >= _slot_counts(index)[numbers]) | (
-        (index.events[numbers, _SHAPE] + 1 & 2) == 0
-    )
+    wrong = (rows >= _slot_counts(index)[numbers]) | ((index.events[numbers, _SHAPE] + 1 & 2) == 0)
     if wrong.any():
         loc = int(packed[np.flatnonzero(wrong)[0]])
         raise UnknownEvent(

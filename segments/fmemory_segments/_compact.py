@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from fmemory_segments._catalog import HALF_MADE, Listing, list_store, reading
+from fmemory_segments._catalog import HALF_COMPACTED, HALF_MADE, Listing, list_store, reading
 from fmemory_segments._choose import Share, check_erasure, choose, room_needed, survey
 from fmemory_segments._core import Core, LastCompaction, Segment
 from fmemory_segments._obsolete import (
-    HALF_COMPACTED,
     compact_lock,
     empty_quarantine,
     empty_tmp,
@@ -151,9 +150,7 @@ class Compactor:
                 path=core.path,
             )
 
-    def _write(
-        self, listing: Listing, segments: tuple[Segment, ...], erasure: Erasure
-    ) -> _Made:
+    def _write(self, listing: Listing, segments: tuple[Segment, ...], erasure: Erasure) -> _Made:
         """Write what the segments become, group by group; those that are damaged stay."""
         core = self._core
         made = _Made([], [], [])

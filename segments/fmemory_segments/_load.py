@@ -106,13 +106,19 @@ class Loader:
         seal_offset = find_seal(core, segment, size)
         if seal_offset is not None:
             found = read_seal(core, segment, seal_offset, size)
-            if isinstance(found, Seal) and self._stands(found, successor):
+            if isinstance(found, Seal) and (
+                segment.header.is_compacted or self._stands(found, successor)
+            ):
                 self._take_seal(segment, found, seal_offset, size)
                 return Stop(size, segment.next_seq, CLEAN)
+            if segment.header.is_compacted:
+                raise self._no_seal(segment, seal_offset, str(found))
             if successor is not None and not successor.header.took_tail:
                 evidence = found if isinstance(found, str) else "the last segment, got one behind"
                 raise self._no_seal(segment, seal_offset, evidence)
-        elif successor is not None and not successor.header.took_tail:
+        elif segment.header.is_compacted or (
+            successor is not None and not successor.header.took_tail
+        ):
             raise self._no_seal(segment, size, "a SEAL, got none")
         if successor is None:
             return self._walk(segment, size, None)

@@ -112,9 +112,7 @@ def remove_files(core: Core, folder: Path, paths: list[Path]) -> list[str]:
     try:
         sync_folder(core.fs, folder)
     except OSError as error:
-        failures.append(
-            f"removed files of {folder} may come back: {write_failed(error, folder)}"
-        )
+        failures.append(f"removed files of {folder} may come back: {write_failed(error, folder)}")
     return failures
 
 

@@ -63,9 +63,7 @@ def next_generation(core: Core, listing: Listing) -> int:
     return generation
 
 
-def write_group(
-    core: Core, group: list[Share], erasure: Erasure, generation: int
-) -> list[Output]:
+def write_group(core: Core, group: list[Share], erasure: Erasure, generation: int) -> list[Output]:
     """What a group of neighbours becomes, on disk in `tmp/`; nothing for bare headers.
 
     Raises:

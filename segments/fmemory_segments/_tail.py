@@ -8,10 +8,10 @@ lock, cuts a torn tail off; a reader leaves it and reports it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from fmemory_segments._catalog import (
     LOCK_NAME,
@@ -52,6 +52,9 @@ PROBE_BYTES: Final = 8
 NOTHING_NEW: Final = bytes(PROBE_BYTES)
 LOOK_AGAIN_S: Final = 0.1
 RECHECK_TIMEOUT_S: Final = 0.05
+READS_MAX: Final = 8
+
+Answer = TypeVar("Answer")
 
 
 class _SeenTail(NamedTuple):
@@ -97,6 +100,27 @@ class Tail:
             As `refresh`.
         """
         self._follow(b"")
+
+    def read(self, read: Callable[[], Answer]) -> Answer:
+        """What a read answers, tried again where the files it read are not in use any more.
+
+        Raises:
+            LogCorrupt: As the read; or a file is gone and none took its place.
+        """
+        for _ in range(READS_MAX - 1):
+            segments = self._core.segments
+            try:
+                return read()
+            except Vanished as gone:
+                self.find_again(gone.path)
+            except LogCorrupt:
+                self.look_closer()
+                if self._core.segments is segments:
+                    raise
+        try:
+            return read()
+        except Vanished as gone:
+            raise missing_file(gone.path) from gone
 
     def find_again(self, path: Path) -> None:
         """A segment's file is not there any more: use the one that took its place.

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias
 
 from fmemory_segments._append import prepare_drafts, prepare_import
 from fmemory_segments._batch import PreparedBatch
@@ -21,15 +21,16 @@ from fmemory_segments._catalog import Vanished
 from fmemory_segments._chain import ChainCache
 from fmemory_segments._compact import Compactor
 from fmemory_segments._core import Core, Durability, Options, State
+from fmemory_segments._erased import erased_events
 from fmemory_segments._events import count_usage, envelopes, fold, payloads, unknown_event
 from fmemory_segments._open import OpenedFiles, open_files
 from fmemory_segments._reports import LogHealth, LogStats, LogUsage, health_of, stats_of
 from fmemory_segments._rows import read_row, read_rows
-from fmemory_segments._sync import IntervalSync
+from fmemory_segments._sync import IntervalSync, sync_if_alive
 from fmemory_segments._txn import LogTxn
 from fmemory_segments._watch import Watcher
 from fmemory_segments._writer import DURABILITIES, Writer
-from fmemory_segments.compaction import Compaction, Erasure
+from fmemory_segments.compaction import Compaction, ErasedEvent, Erasure
 from fmemory_segments.errors import LogCorrupt
 from fmemory_segments.event import (
     Commit,
@@ -52,9 +53,7 @@ from fmemory_segments.verify import verify_store
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 SEGMENT_FRAMES_MAX = 16_384
-READS_MAX = 8
 
-Answer = TypeVar("Answer")
 Plan: TypeAlias = Callable[[LogTxn], Sequence[Draft] | None]
 
 
@@ -71,7 +70,7 @@ class Log:
         self._writer = Writer(core, files.tail, files.lock, files.durable_seq)
         core.durable_seq = lambda: self._writer.durable_seq
         self._compactor = Compactor(core, files.tail, self._writer)
-        self._interval = IntervalSync(_sync_if_alive(weakref.ref(self)), core.options.interval_s)
+        self._interval = IntervalSync(sync_if_alive(weakref.ref(self)), core.options.interval_s)
         _OPEN_LOGS.add(self)
 
     @classmethod
@@ -276,7 +275,15 @@ class Log:
             LogCorrupt, LogReadFailed: One is damaged or cannot be read.
         """
         self._core.check()
-        return self._read(lambda: payloads(self._core, seqs))
+        return self._tail.read(lambda: payloads(self._core, seqs))
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """Events `after < seq <= upto` of which data were taken out, by seq; no payload is read.
+
+        Cost: array steps over the rows; Python only by event that is given.
+        """
+        self._core.check()
+        return erased_events(self._core, after, min(upto, self._core.head_seq), stream)
 
     def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
         """The rows at these places, checked, in the order asked for, in memory of their own.
@@ -288,6 +295,7 @@ class Log:
 
         Raises:
             UnknownEvent: There is no row at a loc.
+            RowErased: The row at a loc was erased.
             LogCorrupt, LogReadFailed: One is damaged or cannot be read.
 
         Cost: two reads for neighbours of one event; one span for near frames; no Python step a row
@@ -295,13 +303,14 @@ class Log:
         """
         if self._core.state not in _USABLE:
             self._core.check()
-        return self._read(lambda: read_rows(self._core, locs, notes=notes, vectors=vectors))
+        return self._tail.read(lambda: read_rows(self._core, locs, notes=notes, vectors=vectors))
 
     def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
         """One row, checked by its CRC: its note body, its vector and its embedding id.
 
         Raises:
             UnknownEvent: There is no row at the loc.
+            RowErased: It was erased.
             LogCorrupt, LogReadFailed: It is damaged or cannot be read.
 
         Cost: one read or two, about 5 µs.
@@ -311,25 +320,7 @@ class Log:
         try:
             return read_row(self._core, loc)
         except (Vanished, LogCorrupt):
-            return self._read(lambda: read_row(self._core, loc))
-
-    def _read(self, read: Callable[[], Answer]) -> Answer:
-        """What a read answers, tried again where the files it read are not in use any more.
-
-        Raises:
-            LogCorrupt: As the read; or a file is gone and none took its place.
-        """
-        for _ in range(READS_MAX - 1):
-            segments = self._core.segments
-            try:
-                return read()
-            except Vanished as gone:
-                self._core.find_again(gone.path)
-            except LogCorrupt:
-                self._tail.look_closer()
-                if self._core.segments is segments:
-                    raise
-        return read()
+            return self._tail.read(lambda: read_row(self._core, loc))
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """The seq of the event of this stream that carries this idempotency key."""
@@ -368,7 +359,7 @@ class Log:
         seq = newest if upto is None else upto
         if not 0 <= seq <= newest:
             raise unknown_event(self._core, seq)
-        return self._read(lambda: self._chain.head(self._core, seq))
+        return self._tail.read(lambda: self._chain.head(self._core, seq))
 
     def sync(self, upto: int | None = None) -> int:
         """Have everything up to `upto` (None = the head) on disk; the durable seq.
@@ -485,19 +476,6 @@ class Log:
 
 _USABLE: frozenset[State] = frozenset(("ok", "full"))
 _OPEN_LOGS: weakref.WeakSet[Log] = weakref.WeakSet()
-
-
-def _sync_if_alive(reference: weakref.ref[Log]) -> Callable[[], bool]:
-    """Sync the log, unless it is gone; False if it is."""
-
-    def sync() -> bool:
-        log = reference()
-        if log is None:
-            return False
-        log.sync()
-        return True
-
-    return sync
 
 
 def _refuse_in_child() -> None:
