@@ -18,7 +18,6 @@ from fmemory_segments._catalog import (
     LOCK_NAME,
     TIP_NAME,
     Listing,
-    SegmentName,
     list_store,
     open_segment,
     reading,
@@ -29,6 +28,7 @@ from fmemory_segments._frame import FRAME_HEADER_BYTES, frame_bytes, pad8
 from fmemory_segments._frames import read_seal
 from fmemory_segments._inspect import Damage, GoodFrame, Inspector, SealFound
 from fmemory_segments._lock import FileLock
+from fmemory_segments._manifest import SegmentName
 from fmemory_segments._seal import Seal, SealBuilder
 from fmemory_segments._tip import TIP_BYTES, Tip, damaged_slots, parse_tip
 from fmemory_segments._walk import read_exactly
