@@ -83,6 +83,10 @@ class FileSystem(Protocol):
         """The file system type that the path, or its nearest existing parent, is mounted on."""
         ...
 
+    def free_bytes(self, path: Path) -> int:
+        """Bytes that may still be written to the file system of a folder."""
+        ...
+
     def kind(self, path: Path) -> FileKind | None:
         """What the path names; None if nothing."""
         ...
@@ -193,6 +197,10 @@ class PosixFileSystem:
         except OSError:
             return ""
         return parse_mount_type(table, _nearest_existing(path))
+
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def kind(self, path: Path) -> FileKind | None:
         try:

@@ -183,6 +183,10 @@ class WatchedFileSystem:
         self._enter("mount_type", path)
         return self._real.mount_type(path)
 
+    def free_bytes(self, path: Path) -> int:
+        self._enter("free_bytes", path)
+        return self._real.free_bytes(path)
+
     def kind(self, path: Path) -> FileKind | None:
         self._enter("kind", path)
         return self._real.kind(path)

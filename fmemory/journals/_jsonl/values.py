@@ -19,6 +19,8 @@ from crc32c import crc32c
 from msgspec import UNSET, UnsetType
 
 from fmemory_segments import Blob, Rows
+from fmemory_segments._event_meta import DTYPE_CODES
+from fmemory_segments.digest import row_digest
 from fmemory_segments.event import DIGEST_BYTES, NONCE_BYTES, VectorArray
 
 CRC_FIELD: Final = b',"crc":"'
@@ -180,6 +182,20 @@ def row_texts(rows: Rows, ids: tuple[str, ...], salt: int) -> Iterator[bytes]:
         )
         vector = lists[number] if is_finite[number] else None
         yield seal(_row_text(row, vector, vectors.dtype), salt)
+
+
+def erased_row_text(text: bytes, dtype: np.dtype[np.floating], dim: int, salt: int) -> bytes:
+    """A row without its note, vector, embedding id and nonce: its digest stands for them.
+
+    Raises:
+        ValueError: The text is no row.
+    """
+    row = row_of(text, dtype, dim)
+    digest = row.digest or row_digest(
+        row.nonce, row.body, row.embedding_id, DTYPE_CODES[dtype], dim, row.vector
+    )
+    left = Row(row.id, row.timestamp, b"", bytes(len(row.vector)), None, bytes(NONCE_BYTES), digest)
+    return seal(_row_text(left, None, dtype), salt)
 
 
 def row_of(text: bytes | msgspec.Raw, dtype: np.dtype[np.floating], dim: int) -> Row:

@@ -17,7 +17,12 @@ import msgspec
 
 from fmemory.journal import Durability
 from fmemory.journals._jsonl.core import Core, EventsFile
-from fmemory.journals._jsonl.lines import EncodedEvent, encode_batch, timestamps_of_payload
+from fmemory.journals._jsonl.lines import (
+    EncodedEvent,
+    encode_batch,
+    erased_of_payload,
+    timestamps_of_payload,
+)
 from fmemory.journals._jsonl.scan import Found
 from fmemory.journals._jsonl.store import create_events
 from fmemory.journals._jsonl.tail import Tail, rewrite_suspect
@@ -148,6 +153,11 @@ class Writer:
                 synced_offset=core.active.end,
             )
 
+    def covers(self, tip: Tip) -> None:
+        """Settle what the witness calls suspect. Under the lock of the store, after catching up."""
+        if tip.suspect_from:
+            self._group.covered(self.settle(tip).synced_seq)
+
     def _append(self, prepare: Prepare) -> Sequence[StoredEvent]:
         """Catch up, ask the plan, write. Under the lock of the store."""
         core = self._core
@@ -244,7 +254,16 @@ class Writer:
             at += len(line)
         timestamps = timestamps_of_payload(one.stored.payload)
         file.end = at
-        self._core.apply(file, Found(one.stored.envelope, tuple(places), one.chain, timestamps))
+        self._core.apply(
+            file,
+            Found(
+                one.stored.envelope,
+                tuple(places),
+                one.chain,
+                timestamps,
+                erased_of_payload(one.stored.payload),
+            ),
+        )
 
     def _target(self) -> SyncTarget:
         """What a sync that starts now covers."""
