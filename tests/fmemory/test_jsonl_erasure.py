@@ -455,7 +455,7 @@ def test_threads_of_the_compacting_handle_read_and_write_on(tmp_path: Path) -> N
     def work(use: Callable[[Journal], None]) -> None:
         try:
             while not stop.is_set():
-                use(journal)  # type: ignore[arg-type]
+                use(journal)
         except BaseException as error:
             failures.append(error)
 

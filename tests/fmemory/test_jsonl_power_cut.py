@@ -13,15 +13,27 @@ import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from fmemory.errors import LogCorrupt
 from fmemory.journals import JsonlJournal
 from fmemory.testing._journal_base import blob, commit, put
-from tests.fmemory.jsonl_tools import contents, damage, open_store, opened
+from fmemory_segments import Erasure
+from tests.fmemory.erasure_tools import (
+    Before,
+    Writer,
+    check_erased,
+    choose_some,
+    erased_now,
+    fill,
+    remember,
+    traces_of,
+)
+from tests.fmemory.jsonl_tools import contents, damage, open_store, opened, snapshot
 from tests.segments.test_power_cut import (
     SAMPLES,
     SEED,
+    Disk,
     Moment,
     RecordingFileSystem,
 )
@@ -112,3 +124,65 @@ def test_power_cut_that_leaves_other_bytes_loses_nothing_in_silence(tmp_path: Pa
             assert len(found) >= moment.durable
         else:
             assert isinstance(found, LogCorrupt)
+
+
+class Compacted(NamedTuple):
+    """A moment of a compaction: the disk, the events acknowledged, whether it had returned."""
+
+    disk: Disk
+    durable: int
+    is_done: bool
+
+
+def record_compaction(path: Path) -> tuple[list[Compacted], Before, Erasure]:
+    """Every moment of a compaction and of writing on after it."""
+    moments: list[Compacted] = []
+    state = [0, False]
+
+    def after() -> None:
+        if state[0]:
+            moments.append(Compacted(fs.disk.copy(), int(state[0]), bool(state[1])))
+
+    fs = RecordingFileSystem(after)
+    journal = open_store(path, fs=fs, file_bytes_max=FILE_BYTES_MAX)
+    choose = random.Random(SEED)
+    writer = Writer(choose)
+    fill(journal, writer, 8)
+    before = remember(journal)
+    erasure = choose_some(before, choose)
+    state[0] = journal.refresh()
+    journal.compact(erasure)
+    state[1] = True
+    for _ in range(4):
+        fill(journal, writer, 1)
+        state[0] = journal.refresh()
+    journal.close()
+    return moments, before, erasure
+
+
+def test_power_cut_at_every_moment_of_a_compaction_keeps_all_and_brings_nothing_back(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "store"
+    moments, before, erasure = record_compaction(store)
+    locs, seqs = set(erasure.locs.tolist()), set(erasure.seqs.tolist())
+    gone, _ = traces_of(before, locs, seqs)
+    choose = NoGarbage(SEED)
+    print(f"seed {SEED}, {len(moments)} moments")
+    erased_counts = set()
+    for moment in moments:
+        for _ in range(SAMPLES):
+            place = build(moment.disk.cut(choose), store, tmp_path / "cut")
+            journal = open_store(place)
+            assert journal.refresh() >= moment.durable
+            found_locs, found_seqs = erased_now(journal)
+            assert (found_locs <= locs, found_seqs <= seqs) == (True, True)
+            check_erased(journal, before, found_locs, found_seqs)
+            journal.close()
+            assert damage(place) == []
+            erased_counts.add(len(found_locs) + len(found_seqs))
+            if moment.is_done:
+                assert (found_locs, found_seqs) == (locs, seqs)
+                everything = b"".join(snapshot(place).values())
+                assert [form for forms in gone for form in forms if form in everything] == []
+    assert {0, len(locs) + len(seqs)} < erased_counts
