@@ -272,6 +272,9 @@ class Compactor:
             core.check()
             empty_tmp(core.fs, core.path)
             sync_folder(core.fs, core.path)
+            if core.fs.kind(core.path / TMP_NAME) is FileKind.FOLDER:
+                # A name there that was given up long ago may still be on disk, with the old file.
+                sync_folder(core.fs, core.path / TMP_NAME)
             self._empty_quarantine()
 
     def _empty_quarantine(self) -> None:
