@@ -84,7 +84,7 @@ class FileSystem(Protocol):
         ...
 
     def free_bytes(self, path: Path) -> int:
-        """Bytes that may still be written to the file system of a folder."""
+        """Room that this user may fill on the file system that holds an existing path."""
         ...
 
     def kind(self, path: Path) -> FileKind | None:

@@ -57,7 +57,7 @@ class Options:
     clock: Callable[[], int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class EventsFile:
     """A file of events as this handle knows it.
 

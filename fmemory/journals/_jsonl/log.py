@@ -341,7 +341,8 @@ class JsonlLog:
             LogPoisoned: A name may not be on disk; reopen.
 
         Durability: on disk when this returns.
-        Cost: O(bytes of the files that hold what is named), about 100 MB/s; memory for one line.
+        Cost: O(bytes of the files that hold what is named), about 0.3 ms a record that goes or is
+            beside one that does; memory for one line of each file.
         """
         core = self.core
         core.check_writable()

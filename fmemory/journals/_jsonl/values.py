@@ -222,9 +222,10 @@ def _row_text(row: Row, vector: list[float] | None, dtype: np.dtype[np.floating]
         fields.text, fields.metadata = note
     elif row.body:
         fields.note_base64 = b64encode(row.body).decode()
-    if vector is not None and (not row.digest or any(row.vector)):
+    has_numbers = bool(row.vector.strip(b"\0"))
+    if vector is not None and (not row.digest or has_numbers):
         fields.vector = vector
-    elif any(row.vector):
+    elif has_numbers:
         fields.vector_base64 = b64encode(row.vector).decode()
     text = _comes_back(fields, row, dtype, dim)
     if text is None:

@@ -190,6 +190,8 @@ class Writer:
         # A reader of this process must not find the lines before they are in the index: it would
         # take them in, and they would be there twice.
         with core.tail_lock:
+            if file is not core.active:  # Only somebody who takes no lock can have done that.
+                raise core.went_back("the file to append to, got another", file.path)
             self._write(file, b"".join(lines))
             for one in encoded:
                 self._apply(file, one)
