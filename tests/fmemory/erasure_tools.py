@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from base64 import b64encode
 from dataclasses import dataclass, field
 
 import msgspec
@@ -26,7 +27,7 @@ from fmemory.journal import (
 from fmemory_segments import LOC_ROW_BITS, payload_digest, row_digests
 
 STREAMS: tuple[Stream, ...] = (("records", "a"), ("records", "b"), ("words",), ("other", "x"))
-DIMS = {("records", "a"): (3, "<f8"), ("records", "b"): (2, "<f4")}
+DIMS: dict[Stream, tuple[int, str]] = {("records", "a"): (3, "<f8"), ("records", "b"): (2, "<f4")}
 
 
 def secret(number: int) -> str:
@@ -159,19 +160,23 @@ def choose_some(before: Before, choose: random.Random) -> Erasure:
     )
 
 
-def words_of(before: Before, locs: set[int], seqs: set[int]) -> tuple[list[bytes], list[bytes]]:
-    """The words of what was erased and of what was not."""
-    gone, kept = [], []
+def traces_of(
+    before: Before, locs: set[int], seqs: set[int]
+) -> tuple[list[list[bytes]], list[list[bytes]]]:
+    """How what was erased, and what was not, may stand in a text file: of each item all forms."""
+    gone: list[list[bytes]] = []
+    kept: list[list[bytes]] = []
     for event, payload in zip(before.envelopes, before.payloads, strict=True):
         if isinstance(payload, Rows):
             for row, key in enumerate(event.keys):
-                word = secret(int(key[2:])).encode()
+                number = int(key[2:])
                 is_gone = (event.seq << LOC_ROW_BITS) + row in locs
-                (gone if is_gone else kept).append(word)
+                forms = [secret(number).encode(), b"[%d.5," % (number * 1000)]
+                (gone if is_gone else kept).append(forms)
         elif isinstance(payload, Blob):
             start = payload.data.index(b"secret")
             word = payload.data[start : start + len(secret(0))]
-            (gone if event.seq in seqs else kept).append(word)
+            (gone if event.seq in seqs else kept).append([word, b64encode(payload.data)])
     return gone, kept
 
 
@@ -198,6 +203,18 @@ def check_erased(journal: Journal, before: Before, locs: set[int], seqs: set[int
         assert [one.seq for one in of_stream] == [
             one.seq for one in told if before.envelopes[one.seq - 1].stream == stream
         ]
+
+
+def erased_now(journal: Journal) -> tuple[set[int], set[int]]:
+    """Places of the rows, and events without rows, of which a journal says that they are erased."""
+    locs: set[int] = set()
+    seqs: set[int] = set()
+    for one in journal.erased(0, journal.refresh()):  # type: ignore[attr-defined]
+        if one.rows is None:
+            seqs.add(one.seq)
+        else:
+            locs |= {(one.seq << LOC_ROW_BITS) + int(row) for row in np.flatnonzero(one.rows)}
+    return locs, seqs
 
 
 def _check_payload(seq: int, old: Payload, new: Payload, locs: set[int], seqs: set[int]) -> None:

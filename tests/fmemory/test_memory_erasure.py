@@ -13,7 +13,6 @@ import threading
 import pytest
 
 from fmemory.errors import ClosedStore, StoreBusy
-from fmemory.journal import Journal
 from fmemory.journals import MemoryJournal
 from fmemory.testing._journal_base import stored
 from fmemory_segments import LOC_ROW_BITS
@@ -29,10 +28,9 @@ from tests.fmemory.erasure_tools import (
 
 
 def filled(seed: int, batches: int = 20) -> tuple[MemoryJournal, Before, random.Random]:
-    journal: Journal = MemoryJournal()  # type: ignore[assignment]
+    journal = MemoryJournal()
     choose = random.Random(seed)
     fill(journal, Writer(choose), batches)
-    assert isinstance(journal, MemoryJournal)
     return journal, remember(journal), choose
 
 
