@@ -336,14 +336,16 @@ class CompactedInspector:
             self._add_row(LogReason.FRAME_CONTENT, "a place in a BLOCK, got none", self._start, loc)
 
     def _give_out(self) -> Iterator[Damage | GoodFrame]:
-        """What was found, with the digests of rows filled in."""
+        """Damage, then the LEDGER frames with the digests of rows, and what is lost between."""
+        yield from (one for one in self._found if isinstance(one, Damage) and not one.lost)
         locs = np.concatenate([np.zeros(0, np.uint64), *self._locs])
         order = np.argsort(locs, kind="stable")
         table = np.frombuffer(b"".join(self._digests), np.uint8).reshape(-1, DIGEST_BYTES)
         locs, table = locs[order], table[order]
         for found in self._found:
             if isinstance(found, Damage):
-                yield found
+                if found.lost:
+                    yield found
                 continue
             events = []
             for number, event in enumerate(found.batch.events):
