@@ -44,12 +44,19 @@ class Finding:
         )
 
     @classmethod
-    def chain_differs(cls, pinned: Head, found: Head) -> Finding:
-        """The log has another history than a head that was pinned."""
+    def chain_differs(cls, pinned: Head, found: Head, *, good_seq: int = 0) -> Finding:
+        """The log has another history than a head that was pinned.
+
+        Args:
+            good_seq: Seq of the newest pinned head before it that fits; 0 = none.
+        """
+        where = f"{good_seq + 1} to {pinned.seq}" if good_seq + 1 < pinned.seq else f"{pinned.seq}"
         return cls(
             LogReason.PINNED_HEAD,
             f"pinned head: expected chain {pinned.chain.hex()[:16]}… at event {pinned.seq}, got"
-            f" {found.chain.hex()[:16]}…; an event up to there was edited, removed or reordered",
-            first_seq=1,
+            f" {found.chain.hex()[:16]}…; of events {where} one or more were edited, removed,"
+            " reordered or replaced"
+            + (f"; event {good_seq} and all before are as they were pinned" if good_seq else ""),
+            first_seq=good_seq + 1,
             last_seq=pinned.seq,
         )

@@ -23,6 +23,7 @@ from fmemory.journal import (
     JournalHealth,
     JournalSizes,
     Payload,
+    Pinned,
     Plan,
     RowPage,
     RowRun,
@@ -172,7 +173,7 @@ class JsonlJournal:
         with _translated():
             return self._log.watch(callback)
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Check every line."""
         with _translated():
             return self._log.verify(pinned)
