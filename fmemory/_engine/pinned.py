@@ -21,17 +21,28 @@ def check_pinned(pinned: object) -> Pinned:
     if pinned is None:
         return None
     if isinstance(pinned, (Head, str)) or not isinstance(pinned, Sequence):
-        return _head(pinned, "pinned")
+        return _parsed(pinned, "pinned")
     if not pinned:
         raise ContractError(
             "expected at least one head, got none; None verifies without a pinned head",
             where="pinned",
             reason=Reason.EMPTY,
         )
-    return [_head(one, f"pinned[{number}]") for number, one in enumerate(pinned)]
+    return [_parsed(one, f"pinned[{number}]") for number, one in enumerate(pinned)]
 
 
-def _head(value: object, where: str) -> Head:
+def check_head(value: object, where: str) -> Head:
+    """The head itself, when a log can have it.
+
+    Raises:
+        ContractError: It is none.
+    """
+    if not isinstance(value, Head):
+        raise _wrong_type("a head", value, where)
+    return _parsed(value, where)
+
+
+def _parsed(value: object, where: str) -> Head:
     text = value
     if isinstance(value, Head):
         try:
@@ -39,12 +50,14 @@ def _head(value: object, where: str) -> Head:
         except AttributeError:
             text = None
     if not isinstance(text, str):
-        raise ContractError(
-            f"expected a head or its text, got {type_name(value)}",
-            where=where,
-            reason=Reason.WRONG_TYPE,
-        )
+        raise _wrong_type("a head or its text", value, where)
     try:
         return Head.parse(text)
     except ValueError as error:
         raise ContractError(str(error), where=where, reason=Reason.BAD_VALUE) from error
+
+
+def _wrong_type(expected: str, value: object, where: str) -> ContractError:
+    return ContractError(
+        f"expected {expected}, got {type_name(value)}", where=where, reason=Reason.WRONG_TYPE
+    )

@@ -15,7 +15,8 @@ NAMES = {
         DuplicateRecord ErasedRecord Event FeatureRecord FilesystemMemoryBackend Finding ForkedStore
         GetRequest GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend
         InitCommand InitPlan InitShell
-        InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
+        InitShellScript InitStep InvalidCursor InvalidSignature
+        Journal JournalBackend JournalView JsonObject
         JsonValue LogBackend LogCorrupt LogPoisoned LogSession LogView MemoryBackend
         MemoryBackendConfig MemoryBackendError MemoryConversationStore MemoryErrorKind
         MemoryFileError MemoryRecord MemoryView Message MetaGetRequest MetaResult MetaSetRequest
@@ -28,8 +29,9 @@ NAMES = {
         aopen audit copy_log create_default_memory_backend create_memory_backend messages
     """,
     "fmemory_segments": """
-        Blob Commit Compaction DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased ErasedEvent Erasure
-        FRAME_BYTES_MAX FileSystem Finding Head LOC_ROW_BITS Log LogError LogReason NONCE_BYTES Payload
+        Blob Commit Compaction DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased ErasedEvent
+        Erasure FRAME_BYTES_MAX FileSystem Finding Head LOC_ROW_BITS Log LogError LogReason
+        NONCE_BYTES Payload Pinned PinnedHeads
         PosixFileSystem ROWS_MAX RecoveryReport RowPage RowRun Rows StoredEvent Stream
         StreamIndex StreamInfo ZERO_CHAIN canonical_envelope chain_step event_digest
         payload_digest row_digests verify_store
@@ -37,13 +39,15 @@ NAMES = {
     "fmemory.errors": """
         ClosedStore CommitUnknown Conflict ContractError DuplicateRecord ForkedStore
         HistoryCompacted
-        InvalidCursor LogCorrupt LogPoisoned MemoryBackendError MemoryErrorKind MemoryFileError
+        InvalidCursor InvalidSignature
+        LogCorrupt LogPoisoned MemoryBackendError MemoryErrorKind MemoryFileError
         NotFound ReadOnlyStore Reason StorageError StoreBusy StoreFull UnsupportedPlatform
     """,
     "fmemory.journal": """
         Blob Capabilities Commit Compaction DataErased Draft Durability Envelope Erased ErasedEvent
         Erasure Finding Head Journal
-        JournalHealth JournalSizes Payload Plan Reader RowPage RowRun Rows StoredEvent Stream
+        JournalHealth JournalSizes Payload
+        Pinned PinnedHeads Plan Reader RowPage RowRun Rows StoredEvent Stream
         StreamInfo Txn Usage
     """,
     "fmemory.journals": """
@@ -53,6 +57,9 @@ NAMES = {
     "fmemory.testing": """
         Capability CapabilityReport CapabilityRow Composed JournalSuite MemoryBackendSuite
         ModelBackend
+    """,
+    "fmemory.signing": """
+        PrivateKey PublicKey SignedHead read_signed_head sign_head
     """,
     "fmemory.messages": """
         from_anthropic from_openai to_anthropic to_openai unanswered_tool_calls
