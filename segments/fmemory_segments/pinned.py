@@ -24,7 +24,7 @@ class PinnedHeads:
     >>> pins = PinnedHeads([Head(2, bytes(32)), Head(5, bytes(32))])
     >>> pins.see(2, bytes(32))
     >>> [(one.first_seq, one.last_seq) for one in pins.findings(4)]
-    [(5, 5)]
+    [(3, 5)]
     """
 
     __slots__ = ("_heads", "_seen", "seqs")
@@ -64,7 +64,7 @@ class PinnedHeads:
                 found.append(Finding.chain_differs(head, Head(head.seq, chain), good_seq=good_seq))
                 told = "differs"
         if self._heads and self._heads[-1].seq > have:
-            found.append(Finding.behind_pinned(self._heads[-1], have))
+            found.append(Finding.behind_pinned(self._heads[-1], have, good_seq=good_seq))
         return found
 
 
