@@ -66,6 +66,14 @@ def test_the_key_is_that_of_the_published_test_vector() -> None:
     assert PrivateKey("a", RFC_SEED).public_key().key == RFC_KEY
 
 
+def test_keys_of_another_program_are_read() -> None:
+    """The example pair in the documentation of Go's package for signed notes."""
+    public = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+    private = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz"
+    assert str(PrivateKey.parse(private).public_key()) == public
+    assert PublicKey.parse(public) == PrivateKey.parse(private).public_key()
+
+
 def test_the_id_of_a_key_is_the_hash_that_the_form_asks_for() -> None:
     expected = sha256(b"audit\n\x01" + KEY.public_key().key).digest()[:4]
     assert KEY.public_key().id == expected

@@ -13,6 +13,7 @@ from fmemory_tools._usage import existing_file
 
 if TYPE_CHECKING:
     from fmemory import Finding, Head
+    from fmemory.signing import SignedHead
 
 EPILOG = examples(
     "fmemory verify",
@@ -62,7 +63,7 @@ def verify(
 
     A folder need not open for that. Nothing is changed.
     """
-    from fmemory_tools._console import GOOD, print_json, print_line, print_text, progress
+    from fmemory_tools._console import GOOD, print_json, print_line, progress
     from fmemory_tools._failure import FINDING, Failure
     from fmemory_tools._heads import heads_of, load_public_keys
     from fmemory_tools._store import check_there, chosen_store, shown
@@ -80,17 +81,12 @@ def verify(
         print_json(_plain(finding))
     damaged = any(one.damage for one in findings)
     if not json:
-        for one in signed:
-            print_text(
-                f"the head of event {one.head.seq} was signed by {one.key_name} for {one.origin}"
-            )
+        _print_signers(signed)
         if findings:
             _print(findings)
         if not damaged:
             print_line(("fine", GOOD), f": every event in {shown(target)} is as it was written")
-            if heads:
-                newest = max(one.seq for one in heads)
-                print_text(f"event {newest} and all before are as they were when it was pinned")
+            _print_proven(heads)
     raise typer.Exit(FINDING if damaged else 0)
 
 
@@ -113,6 +109,22 @@ def findings_of(target: str, heads: Sequence[Head] = ()) -> Sequence[Finding]:
             return verify_folder(PosixFileSystem(), Path(root), heads)
     with reading(target) as memory:
         return memory.verify(heads or None)
+
+
+def _print_signers(signed: Sequence[SignedHead]) -> None:
+    from fmemory_tools._console import print_text
+
+    for one in signed:
+        seq = one.head.seq
+        print_text(f"the head of event {seq} was signed by {one.key_name} for {one.origin}")
+
+
+def _print_proven(heads: Sequence[Head]) -> None:
+    from fmemory_tools._console import print_text
+
+    if heads:
+        newest = max(one.seq for one in heads)
+        print_text(f"event {newest} and all before are as they were when it was pinned")
 
 
 def _print(findings: Sequence[Finding]) -> None:
