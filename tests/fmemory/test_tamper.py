@@ -414,3 +414,41 @@ def test_what_is_no_head_is_refused_by_its_place(
     with fmemory.open(":memory:") as memory, pytest.raises(fmemory.ContractError) as caught:
         memory.verify(pinned)  # type: ignore[arg-type]
     assert (caught.value.where, caught.value.reason) == (where, reason)
+
+
+# Damage
+
+
+def damage_segments(folder: Path) -> None:
+    (segment,) = folder.glob("seg-*")
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"number 5")] ^= 1
+    segment.write_bytes(content)
+
+
+def damage_sqlite(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE fmemory_events SET data = zeroblob(length(data)) WHERE seq = 5")
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "damage"),
+    [("segments", "log", damage_segments), ("sqlite", "log.db", damage_sqlite)],
+)
+def test_damage_hides_the_chain_from_heads_behind_it_and_from_none_before(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+    file: str,
+    damage: Callable[[Path], None],
+) -> None:
+    target = target_of(request, tmp_path, kind, "log")
+    with fmemory.open(target) as memory:
+        write_events(memory)
+        heads = [memory.journal.head(seq) for seq in (3, 4, 6, 8)]
+    damage(tmp_path / file)
+    with fmemory.open(target, read_only=True) as memory:
+        damaged, hidden = memory.verify(heads)
+    assert (damaged.first_seq, damaged.last_seq) == (5, 5)
+    assert ranges([hidden]) == [(LogReason.PINNED_HEAD, 5, 6)]
+    assert "damage before it" in hidden.message
