@@ -186,8 +186,6 @@ class PrivateKey:
             ContractError: The extra `signing` is not installed.
             FileExistsError: There is a file of this name; it is as it was.
             OSError: It cannot be written; there is no such file.
-
-        Durability: on disk when this returns.
         """
         _write_new(path, f"{self.to_text()}\n", 0o600)
 
@@ -307,8 +305,9 @@ def _read(path: str | os.PathLike[str]) -> str:
 
 
 def _write_new(path: str | os.PathLike[str], text: str, mode: int) -> None:
-    """A new file, whole and on disk, or none."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    """A new file, whole and synced, or none."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode("utf-8"))
@@ -325,7 +324,7 @@ def _check_installed() -> None:
         import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401
     except ImportError as error:
         raise ContractError(
-            f"signing heads needs the package cryptography: {error}; it comes with the extra"
+            f"signed heads need the package cryptography: {error}; it comes with the extra"
             " `signing`: pip install 'fmemory[signing]'",
             where="signing",
             reason=Reason.UNSUPPORTED,
