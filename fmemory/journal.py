@@ -29,6 +29,8 @@ from fmemory_segments import (
     Finding,
     Head,
     Payload,
+    Pinned,
+    PinnedHeads,
     RowPage,
     RowRun,
     Rows,
@@ -56,6 +58,8 @@ __all__ = [
     "JournalHealth",
     "JournalSizes",
     "Payload",
+    "Pinned",
+    "PinnedHeads",
     "Plan",
     "Reader",
     "RowPage",
@@ -321,8 +325,13 @@ class Journal(Reader, Protocol):
         """
         ...
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
-        """Check everything that is stored; what is wrong, by type; nothing is changed."""
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
+        """Check everything that is stored; what is wrong, by type; nothing is changed.
+
+        Args:
+            pinned: One head that was kept elsewhere, or several; `PinnedHeads` compares them with
+                the chain values that a journal comes by, and makes the findings.
+        """
         ...
 
     def usage(self) -> list[Usage]:

@@ -38,6 +38,8 @@ from fmemory.journal import (
     JournalHealth,
     JournalSizes,
     Payload,
+    Pinned,
+    PinnedHeads,
     Plan,
     RowPage,
     RowRun,
@@ -284,16 +286,15 @@ class MemoryJournal:
 
         return stop
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
-        """Compare a pinned head with the chain of what is here."""
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
+        """Compare pinned heads with the chain of what is here."""
         self._check_open()
-        if pinned is None:
-            return []
         have = self.refresh()
-        if pinned.seq > have:
-            return [Finding.behind_pinned(pinned, have)]
-        found = self.head(pinned.seq)
-        return [] if found == pinned else [Finding.chain_differs(pinned, found)]
+        pins = PinnedHeads(pinned)
+        for seq in pins.seqs:
+            if seq <= have:
+                pins.see(seq, self.head(seq).chain)
+        return pins.findings(have)
 
     def usage(self) -> list[Usage]:
         """Events and payload bytes by stream and type."""

@@ -27,6 +27,7 @@ from fmemory.journal import (
     JournalHealth,
     JournalSizes,
     Payload,
+    Pinned,
     Plan,
     RowPage,
     RowRun,
@@ -196,7 +197,7 @@ class SegmentJournal:
         """Call back when there may be new events."""
         return self._log.watch(callback)
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Check every byte."""
         try:
             return self._log.verify(pinned)

@@ -36,6 +36,7 @@ from fmemory_segments.event import (
 from fmemory_segments.filesystem import FileSystem, PosixFileSystem
 from fmemory_segments.finding import Finding
 from fmemory_segments.log import Log
+from fmemory_segments.pinned import Pinned, PinnedHeads
 from fmemory_segments.recovery import RecoveryReport
 from fmemory_segments.verify import verify_store
 
@@ -63,6 +64,8 @@ __all__ = [
     "LogError",
     "LogReason",
     "Payload",
+    "Pinned",
+    "PinnedHeads",
     "PosixFileSystem",
     "RecoveryReport",
     "RowPage",

@@ -48,6 +48,7 @@ from fmemory_segments.event import (
 )
 from fmemory_segments.filesystem import FileSystem, PosixFileSystem, after_fork_in_child
 from fmemory_segments.finding import Finding
+from fmemory_segments.pinned import Pinned
 from fmemory_segments.recovery import RecoveryReport
 from fmemory_segments.verify import verify_store
 
@@ -409,11 +410,11 @@ class Log:
         self._core.check()
         return self._watcher.subscribe(callback)
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         """What is wrong with the files of this log, down to the event; nothing is changed.
 
         Args:
-            pinned: A head that was kept elsewhere.
+            pinned: A head that was kept elsewhere, or several.
 
         Cost: O(bytes), SHA-256 over all of them.
         """

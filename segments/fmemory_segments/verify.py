@@ -33,21 +33,22 @@ from fmemory_segments._seal import Seal, SealBuilder
 from fmemory_segments._tip import TIP_BYTES, Tip, damaged_slots, parse_tip
 from fmemory_segments._walk import read_exactly
 from fmemory_segments.errors import LogError, LogReason, UnsupportedFormat
-from fmemory_segments.event import ZERO_CHAIN, Head, Stream
+from fmemory_segments.event import ZERO_CHAIN, Stream
 from fmemory_segments.filesystem import FileKind, FileSystem
 from fmemory_segments.finding import Finding
+from fmemory_segments.pinned import Pinned, PinnedHeads
 from fmemory_segments.recovery import Expected, Verdict, judge_end
 
 QUIET_TIMEOUT_S: Final = 5.0
 
 
-def verify_store(fs: FileSystem, path: Path, pinned: Head | None = None) -> list[Finding]:
+def verify_store(fs: FileSystem, path: Path, pinned: Pinned = None) -> list[Finding]:
     """What is wrong with the store in a folder, in the order of its files.
 
     Args:
         fs: The file system.
         path: The folder.
-        pinned: A head that was kept elsewhere: also find edits and rollbacks that fit together.
+        pinned: Heads that were kept elsewhere: also find edits and rollbacks that fit together.
 
     Returns:
         Findings; those with `damage=False` are only to be known. Empty = every byte is as written.
@@ -76,7 +77,7 @@ class _Place:
 
 
 class _Verifier:
-    def __init__(self, fs: FileSystem, path: Path, pinned: Head | None) -> None:
+    def __init__(self, fs: FileSystem, path: Path, pinned: Pinned) -> None:
         options = Options(
             read_only=True,
             durability="os",
@@ -89,11 +90,10 @@ class _Verifier:
         self._core = Core(fs, path, options)
         self._fs = fs
         self._path = path
-        self._pinned = pinned
+        self._pins = PinnedHeads(pinned)
         self._findings: list[Finding] = []
         self._place = _Place()
         self._revisions: dict[Stream, int] = {}
-        self._seen_at_pin = ZERO_CHAIN if pinned is not None and pinned.seq == 0 else None
         self._store_id: bytes | None = None
         self._tip = Tip()
 
@@ -168,7 +168,7 @@ class _Verifier:
             )
 
     def _check_end(self, listing: Listing) -> None:
-        """The end of the log against TIP and the pinned head."""
+        """The end of the log against TIP and the pinned heads."""
         head_seq = self._place.seq - 1
         end = judge_end(head_seq=head_seq, synced_seq=self._tip.synced_seq)
         if end.verdict is Verdict.DAMAGED and listing.segments:
@@ -179,20 +179,7 @@ class _Verifier:
                 first_seq=head_seq + 1,
                 last_seq=self._tip.synced_seq,
             )
-        pinned = self._pinned
-        if pinned is None:
-            return
-        seen = self._seen_at_pin
-        if pinned.seq > head_seq:
-            self._findings.append(Finding.behind_pinned(pinned, head_seq))
-        elif seen is None:
-            self._add(
-                LogReason.PINNED_HEAD,
-                f"pinned head: expected to follow the chain to seq {pinned.seq}, got damage before",
-                last_seq=pinned.seq,
-            )
-        elif seen != pinned.chain:
-            self._findings.append(Finding.chain_differs(pinned, Head(pinned.seq, seen)))
+        self._findings += self._pins.findings(head_seq)
 
     # A segment
 
@@ -426,8 +413,7 @@ class _Verifier:
             place.time_ns = max(place.time_ns, envelope.recorded_at_ns)
             if place.chain is not None and frame.is_whole:
                 place.chain = next_chain(place.chain, stored)
-                if self._pinned is not None and self._pinned.seq == envelope.seq:
-                    self._seen_at_pin = place.chain
+                self._pins.see(envelope.seq, place.chain)
         if not frame.is_whole:
             place.chain = None
         place.seq = frame.batch.header.last_seq + 1

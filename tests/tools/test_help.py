@@ -39,6 +39,8 @@ def test_the_commands_are_these() -> None:
         "history",
         "tail",
         "verify",
+        "head",
+        "keygen",
         "stats",
         "compact",
         "backup",

@@ -46,6 +46,17 @@ def find_store(given: str | None) -> str:
     )
 
 
+def chosen_store(path: str | None, given: str | None) -> str:
+    """The store of a command that takes it as an argument as well as by -s.
+
+    Raises:
+        Failure: Both name one, and not the same; or none is named and none is near.
+    """
+    if path is not None and given is not None and path != given:
+        raise Failure(f"expected one store, got two: {shown(path)}, and by -s {shown(given)}")
+    return find_store(given if path is None else path)
+
+
 def is_url(target: str) -> bool:
     """Whether the target names a store by URL rather than by path.
 

@@ -19,8 +19,10 @@ from fmemory_tools.commands import (
     demo,
     diff,
     dump,
+    head,
     history,
     imports,
+    keygen,
     load,
     log,
     sessions,
@@ -67,6 +69,8 @@ app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
 app.command(cls=Command, epilog=history.EPILOG)(history.history)
 app.command(cls=Command, epilog=tail.EPILOG)(tail.tail)
 app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
+app.command(cls=Command, epilog=head.EPILOG)(head.head)
+app.command(cls=Command, epilog=keygen.EPILOG)(keygen.keygen)
 app.command(cls=Command, epilog=stats.EPILOG)(stats.stats)
 app.command(cls=Command, epilog=compact.EPILOG)(compact.compact)
 app.command(cls=Command, epilog=backup.EPILOG)(backup.backup)

@@ -27,6 +27,7 @@ from fmemory.journal import (
     JournalHealth,
     JournalSizes,
     Payload,
+    Pinned,
     Plan,
     RowPage,
     RowRun,
@@ -198,7 +199,7 @@ class JsonlJournal:
         with _translated():
             return self._log.watch(callback)
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Check every line."""
         with _translated():
             return self._log.verify(pinned)

@@ -24,6 +24,7 @@ from fmemory.journal import (
     Head,
     JournalHealth,
     JournalSizes,
+    Pinned,
     StoredEvent,
     Stream,
     StreamInfo,
@@ -356,7 +357,7 @@ class JsonlLog:
         self.core.check()
         return self._watcher.subscribe(callback)
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         """What is wrong with the files, down to the line; nothing is changed. Cost: O(bytes)."""
         self.core.check()
         return verify_folder(self.core.fs, self.core.path, pinned)

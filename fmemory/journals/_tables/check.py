@@ -1,11 +1,11 @@
-"""`verify` of a table of events: every meta, every payload, every stream, and a pinned head."""
+"""`verify` of a table of events: every meta, every payload, every stream, and pinned heads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from fmemory.journal import Finding, Head, Stream, StreamInfo
+from fmemory.journal import Finding, Pinned, PinnedHeads, Stream, StreamInfo
 from fmemory.journals._tables.event_table import EventTable, MetaRow
 from fmemory_segments import LogReason, chain_step, event_digest, payload_digest
 from fmemory_segments.event import ZERO_CHAIN
@@ -14,27 +14,22 @@ from fmemory_segments.event_bytes import BytesDamage, StoredMeta
 PAGE_EVENTS: Final = 64
 
 
-def check_table(table: EventTable, have: int, pinned: Head | None) -> list[Finding]:
+def check_table(table: EventTable, have: int, pinned: Pinned) -> list[Finding]:
     """What is wrong with events 1 to `have`. Cost: O(bytes); holds some events at a time."""
     check = _Check(table)
-    found = Head(0, ZERO_CHAIN)
+    pins = PinnedHeads(pinned)
     for row in _rows(table, have):
         check.event(row)
-        if pinned is not None and row.seq == pinned.seq:
-            found = Head(row.seq, check.chain)
+        pins.see(row.seq, check.chain)
     check.end(have)
-    if pinned is not None and pinned.seq > have:
-        check.findings.append(Finding.behind_pinned(pinned, have))
-    elif pinned is not None and found != pinned:
-        check.findings.append(Finding.chain_differs(pinned, found))
-    return check.findings
+    return check.findings + pins.findings(have)
 
 
 class _Check:
     """One pass over a table, in order.
 
     Attributes:
-        chain: Chain value up to here, of what could be read.
+        chain: Chain value up to here; None once an event is missing or damaged.
         findings: What is wrong so far.
     """
 
@@ -44,7 +39,7 @@ class _Check:
         self._time_ns = 0
         self._is_sure = True
         self._streams: dict[Stream, StreamInfo] = {}
-        self.chain = ZERO_CHAIN
+        self.chain: bytes | None = ZERO_CHAIN
         self.findings: list[Finding] = []
 
     def event(self, row: MetaRow) -> None:
@@ -58,12 +53,14 @@ class _Check:
                 seq - 1,
             )
             self._is_sure = False
+            self.chain = None
         self._seq = seq
         try:
             stored = StoredMeta(*row)
         except BytesDamage as damage:
             self._damage(LogReason.META_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
             self._is_sure = False
+            self.chain = None
             return
         self._place(stored)
         data = self._table.data_of([seq]).get(seq, b"")
@@ -71,9 +68,11 @@ class _Check:
             payload = stored.payload(data)
         except BytesDamage as damage:
             self._damage(LogReason.ROW_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
+            self.chain = None
             return
-        digest = event_digest(stored.envelope, payload_digest(payload))
-        self.chain = chain_step(self.chain, digest)
+        if self.chain is not None:
+            digest = event_digest(stored.envelope, payload_digest(payload))
+            self.chain = chain_step(self.chain, digest)
 
     def end(self, have: int) -> None:
         """Check what is after the last event, and the table of streams.

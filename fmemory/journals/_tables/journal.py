@@ -24,6 +24,7 @@ from fmemory.journal import (
     JournalHealth,
     JournalSizes,
     Payload,
+    Pinned,
     Plan,
     RowPage,
     RowRun,
@@ -210,8 +211,8 @@ class TableJournal:
 
         return stop
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
-        """Check every event and stream, and compare a pinned head."""
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
+        """Check every event and stream, and compare pinned heads."""
         return check_table(self._table, self.refresh(), pinned)
 
     def usage(self) -> list[Usage]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 EPILOG = examples(
     "fmemory stats",
-    "fmemory stats --json | jq -r .head > head.txt    keep it elsewhere",
-    "fmemory verify --head $(cat head.txt)            and look later",
+    "fmemory stats --all",
+    "fmemory stats --json | jq .record_count",
     note="Exit code: 0 fine, 1 an event is damaged and the head cannot be told.",
 )
 STREAMS_SHOWN = 10
