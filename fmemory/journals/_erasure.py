@@ -34,7 +34,7 @@ class Left(NamedTuple):
 
 def named_seqs(erasure: Erasure) -> UInt64Array:
     """Seqs of the events that an erasure names, rows or all: uint64, ascending, none twice."""
-    seqs = np.union1d(erasure.locs >> _ROW_BITS, erasure.seqs)
+    seqs = np.union1d(np.union1d(erasure.locs >> _ROW_BITS, erasure.seqs), erasure.forget)
     return seqs[seqs <= np.uint64(max(erasure.upto, 0))].astype(np.uint64, copy=False)
 
 
@@ -53,6 +53,14 @@ def names_event(erasure: Erasure, seq: int) -> bool:
     return at < len(erasure.seqs) and int(erasure.seqs[at]) == seq
 
 
+def end_of(erasure: Erasure, seq: int) -> int | None:
+    """Which event deleted an event that is to be forgotten; None for one that is not."""
+    at = int(np.searchsorted(erasure.forget, np.uint64(seq)))
+    if at < len(erasure.forget) and int(erasure.forget[at]) == seq:
+        return int(erasure.ends[at])
+    return None
+
+
 def erase(seq: int, payload: Payload, erasure: Erasure) -> Left | None:
     """The payload of an event without what an erasure names; None if nothing of it is to go.
 
@@ -68,6 +76,14 @@ def erase(seq: int, payload: Payload, erasure: Erasure) -> Left | None:
     if isinstance(payload, Blob) and names_event(erasure, seq):
         return Left(Erased(payload_digest(payload)), 0, 1)
     return None
+
+
+def living_of(payload: Payload) -> tuple[int, int]:
+    """How many rows of a payload hold data, and whether one without rows does: 1 or 0."""
+    if isinstance(payload, Rows):
+        erased = 0 if payload.erased is None else int(payload.erased.sum())
+        return len(payload) - erased, 0
+    return 0, int(isinstance(payload, Blob))
 
 
 def without_rows(rows: Rows, named: BoolArray) -> Rows:

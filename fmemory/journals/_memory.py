@@ -49,10 +49,17 @@ from fmemory.journal import (
     StreamInfo,
     Usage,
 )
-from fmemory.journals._erasure import erase, erased_of, named_seqs
+from fmemory.journals._erasure import end_of, erase, erased_of, living_of, named_seqs
 from fmemory.journals._pages import ROW_MASK, check_draft, merged, row_spans
 from fmemory.journals._txn import JournalTxn
-from fmemory_segments import StreamIndex, chain_step, event_digest, payload_digest
+from fmemory_segments import (
+    FORGOTTEN,
+    StreamIndex,
+    chain_step,
+    event_digest,
+    forgotten,
+    payload_digest,
+)
 from fmemory_segments._watch import call_all
 from fmemory_segments.event import (
     LOC_ROW_BITS,
@@ -249,7 +256,7 @@ class MemoryJournal:
         exclusive: bool = False,  # noqa: ARG002  nothing is left behind that this would remove
     ) -> Compaction:
         """Take data out, event by event. Pages that callers hold keep what was copied."""
-        rows, events = 0, 0
+        rows, events, stubs = 0, 0, 0
         self._begin("compact", timeout_s)
         try:
             self._check_open()
@@ -258,15 +265,20 @@ class MemoryJournal:
                     break
                 stored = self._events[seq - 1]
                 left = erase(seq, stored.payload, erasure)
-                if left is None:
-                    continue
+                if left is not None:
+                    stored = StoredEvent(stored.envelope, left.payload)
+                    rows += left.erased_rows
+                    events += left.erased_events
+                end = end_of(erasure, seq)
+                if end is not None and stored.envelope.type != FORGOTTEN:
+                    more_rows, more_events = living_of(stored.payload)
+                    rows, events, stubs = rows + more_rows, events + more_events, stubs + 1
+                    stored = forgotten(stored, end)
                 with self._lock:  # The chain is hashed under it.
-                    self._events[seq - 1] = StoredEvent(stored.envelope, left.payload)
-                rows += left.erased_rows
-                events += left.erased_events
+                    self._events[seq - 1] = stored
         finally:
             self._commit_lock.release()
-        return Compaction(erasure.upto, rows, events)
+        return Compaction(erasure.upto, rows, events, forgotten_events=stubs)
 
     def sync(self, upto: int | None = None) -> int:
         """Nothing is ever durable here."""

@@ -40,8 +40,8 @@ from fmemory.testing._journal_base import (
     stored,
     vector_of,
 )
-from fmemory_segments import LOC_ROW_BITS, NONCE_BYTES
-from fmemory_segments.digest import payload_digest, row_digests
+from fmemory_segments import FORGOTTEN, LOC_ROW_BITS, NONCE_BYTES
+from fmemory_segments.digest import event_digest, payload_digest, row_digests
 
 ROUNDS = 8
 
@@ -51,16 +51,34 @@ def loc(seq: int, row: int = 0) -> int:
     return seq << LOC_ROW_BITS | row
 
 
-def erasure(journal: Journal, *, locs: Sequence[int] = (), seqs: Sequence[int] = ()) -> Erasure:
+def erasure(
+    journal: Journal,
+    *,
+    locs: Sequence[int] = (),
+    seqs: Sequence[int] = (),
+    forget: dict[int, int] | None = None,
+) -> Erasure:
     """What to take out, as of now."""
+    ends = sorted((forget or {}).items())
     return Erasure(
-        journal.refresh(), np.array(sorted(locs), np.uint64), np.array(sorted(seqs), np.uint64)
+        journal.refresh(),
+        np.array(sorted(locs), np.uint64),
+        np.array(sorted(seqs), np.uint64),
+        np.array([seq for seq, _ in ends], np.uint64),
+        np.array([end for _, end in ends], np.uint64),
     )
 
 
 def without(event: StoredEvent, taken: Erasure) -> StoredEvent:
     """An event as it has to be after this erasure: written down here once more, in plain Python."""
     payload, seq = event.payload, event.envelope.seq
+    ends = dict(zip(taken.forget.tolist(), taken.ends.tolist(), strict=True))
+    if seq in ends and event.envelope.type != FORGOTTEN:
+        old = event.envelope
+        stub = Envelope(
+            seq, old.stream, old.revision, FORGOTTEN, old.recorded_at_ns, count=ends[seq]
+        )
+        return StoredEvent(stub, Erased(event_digest(old, payload_digest(payload))))
     if not isinstance(payload, Rows):
         erased = seq in taken.seqs.tolist()
         return replace(event, payload=Erased(payload_digest(payload))) if erased else event
@@ -290,7 +308,9 @@ class CompactPart(JournalSuiteBase):
             grow(journal, chance)
             expected = stored(journal)
             locs, seqs = chosen(expected, chance)
-            taken = erasure(journal, locs=locs, seqs=seqs)
+            last = journal.refresh()
+            forget = {seq: last for seq in range(1, last) if chance.random() < 0.2}
+            taken = erasure(journal, locs=locs, seqs=seqs, forget=forget)
             journal.compact(taken)
             expected = [without(one, taken) for one in expected]
             assert whole(stored(journal)) == whole(expected), f"seed {seed}"
@@ -339,6 +359,78 @@ class CompactPart(JournalSuiteBase):
         fill(journals.open())
         reader = journals.open_read_only()
         refusal(lambda: reader.compact(erasure(reader)), ReadOnlyStore)
+
+
+class ForgetPart(JournalSuiteBase):
+    """What `compact` leaves of events that are to be forgotten."""
+
+    def test_forgotten_events_leave_a_stub_each(self, journal: Journal) -> None:
+        fill(journal)
+        before = stored(journal)
+        taken = erasure(journal, forget={1: 7, 2: 6, 5: 7})
+        done = journal.compact(taken)
+        assert (done.erased_rows, done.erased_events, done.forgotten_events) == (5, 1, 3)
+        assert whole(stored(journal)) == whole([without(one, taken) for one in before])
+
+    def test_stub_says_place_and_time_and_what_ended_it(self, journal: Journal) -> None:
+        fill(journal)
+        (before,) = journal.envelopes(4, 5)
+        journal.compact(erasure(journal, forget={5: 7}))
+        (after,) = journal.envelopes(4, 5)
+        assert after == Envelope(5, OTHER, 1, FORGOTTEN, before.recorded_at_ns, count=7)
+
+    def test_chain_goes_on_over_stubs(self, journal: Journal) -> None:
+        fill(journal)
+        before = [journal.head(upto) for upto in range(8)]
+        journal.compact(erasure(journal, locs=[loc(3)], seqs=[2], forget={1: 7, 2: 7, 5: 7}))
+        assert [journal.head(upto) for upto in range(8)] == before
+        assert journal.verify([before[7], before[3]]) == []
+
+    def test_forgotten_put_is_no_longer_folded(self, journal: Journal) -> None:
+        fill(journal)
+        journal.compact(erasure(journal, forget={1: 7}))
+        found = folded(journal)[NOTES]
+        assert [one for one in found if isinstance(one, Envelope)] == list(
+            journal.envelopes(0, 1, stream=NOTES)
+        )
+        assert [one[0] for one in found if isinstance(one, tuple)] == ["d", "e"]
+
+    def test_forgotten_events_are_listed_as_erased_whole(self, journal: Journal) -> None:
+        fill(journal)
+        journal.compact(erasure(journal, locs=[loc(1)], forget={1: 7, 6: 7}))
+        assert [(one.seq, one.rows) for one in journal.erased(0, 7)] == [(1, None), (6, None)]
+
+    def test_streams_keep_their_numbers_over_stubs(self, journal: Journal) -> None:
+        fill(journal)
+        before = journal.streams()
+        journal.compact(erasure(journal, forget={1: 7, 2: 7, 3: 7, 4: 7, 5: 7, 6: 7}))
+        assert journal.streams() == before
+        commit(journal, put("f", revision=4))
+        assert [one.revision for one in journal.envelopes(0, 8, stream=NOTES)] == [1, 2, 3, 4]
+
+    def test_what_is_forgotten_is_counted_once(self, journal: Journal) -> None:
+        fill(journal)
+        journal.compact(erasure(journal, seqs=[2], forget={1: 7}))
+        again = journal.compact(erasure(journal, locs=[loc(1)], forget={1: 7, 2: 7}))
+        assert (again.erased_rows, again.erased_events, again.forgotten_events) == (0, 0, 1)
+
+    @needs(Capability.PERSISTENT)
+    def test_event_id_of_a_forgotten_event_is_free_after_a_reopen(self, journals: Journals) -> None:
+        journal = journals.open()
+        commit(journal, replace(blob(), event_id="e1"), blob(revision=2))
+        journal.compact(erasure(journal, forget={1: 2}))
+        again = journals.reopen(journal)
+        assert again.find(WORDS, "e1") is None
+        commit(again, replace(blob(revision=3), event_id="e1"))
+        assert again.find(WORDS, "e1") == 3
+
+    def test_log_with_stubs_can_be_imported_elsewhere(self, journals: Journals) -> None:
+        source, target = journals.open("source"), journals.open("target")
+        fill(source)
+        source.compact(erasure(source, locs=[loc(3)], forget={1: 7, 2: 7}))
+        target.import_exact(stored(source))
+        assert target.head() == source.head()
+        assert whole(stored(target)) == whole(stored(source))
 
 
 def grow(journal: Journal, chance: random.Random) -> None:

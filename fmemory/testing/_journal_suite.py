@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fmemory.testing._journal_chain import ChainPart, ImportPart, VerifyPart
 from fmemory.testing._journal_commit import BusyPart, CommitPart, DurabilityPart, PlanPart, TimePart
-from fmemory.testing._journal_compact import CompactPart
+from fmemory.testing._journal_compact import CompactPart, ForgetPart
 from fmemory.testing._journal_lifecycle import LifecyclePart, UsagePart, WatchPart
 from fmemory.testing._journal_processes import ProcessesPart
 from fmemory.testing._journal_read import (
@@ -35,6 +35,7 @@ class JournalSuite(
     ImportPart,
     VerifyPart,
     CompactPart,
+    ForgetPart,
     UsagePart,
     WatchPart,
     LifecyclePart,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 
 from fmemory._audit import audit
 from fmemory.backend import LogBackend, LogView
-from fmemory.errors import Conflict, HistoryCompacted, ReadOnlyStore, Reason
+from fmemory.errors import Conflict, ContractError, HistoryCompacted, ReadOnlyStore, Reason
 from fmemory.log_models import ErasedRecord
 from fmemory.testing._backend_base import Stores, readable
 from fmemory.testing._capabilities import Capability, needs
@@ -240,3 +241,112 @@ class ErasedPastPart(LogSuiteBase):
         with pytest.raises(HistoryCompacted):
             log.at(1).get_meta(log.meta_get_request("k"))
         assert log.get_meta(log.meta_get_request("k")).value is None
+
+
+@needs(Capability.LOG)
+class ForgettingPart(LogSuiteBase):
+    """What `compact(forget_before=…)` leaves of events of which nothing is there any more."""
+
+    def live(self, log: LogBackend) -> None:
+        """Ten events; of 1 and of 3 to 6 nothing is there any more, of 9 and 10 neither."""
+        with audit(actor="ann", reason="to see"):
+            self.put(log, record("secret-id"))
+            self.put(log, record("kept"))
+            log.append_transcript_messages("s1", said("hello"))
+            log.append_transcript_messages("s1", said("there"))
+            log.delete_session("s1")
+            self.delete(log, "secret-id")
+            log.append_transcript_messages("s1", said("afresh"))
+            self.set_meta(log, "k", 1)
+            self.put(log, record("late"))
+            self.delete(log, "late")
+
+    def test_forgetting_changes_nothing_that_is_there(self, log: LogBackend) -> None:
+        self.live(log)
+        before = readable(log), log.head()
+        log.compact(forget_before=8)
+        assert (readable(log), log.head()) == before
+        assert get_ids(log, ["secret-id", "kept"]) == ["kept"]
+
+    def test_only_place_and_time_of_a_forgotten_event_are_left(self, log: LogBackend) -> None:
+        self.live(log)
+        done = log.compact(forget_before=8)
+        stubs = [one for one in events(log) if one.type == "event_forgotten"]
+        assert [one.seq for one in stubs] == [1, 3, 4, 5, 6]
+        assert done.forgotten_events == 5
+        assert {(one.actor, one.reason, one.data, one.erased) for one in stubs} == {
+            (None, None, None, True)
+        }
+        assert "secret-id" not in repr(events(log))
+        assert [event.type for event in events(log)[-2:]] == ["records_put", "records_deleted"]
+
+    def test_second_forgetting_finds_nothing_more(self, log: LogBackend) -> None:
+        self.live(log)
+        log.compact(forget_before=8)
+        assert log.compact(forget_before=8).forgotten_events == 0
+        assert log.compact(forget_before=100).forgotten_events == 2
+
+    def test_verify_tells_of_what_was_forgotten_and_proves_the_rest(self, log: LogBackend) -> None:
+        self.live(log)
+        pinned = log.head()
+        log.compact(forget_before=8)
+        (found,) = log.verify(pinned)
+        assert (found.damage, found.first_seq, found.last_seq) == (False, 1, 6)
+
+    def test_deletion_stays_while_what_it_deleted_is_not_forgotten(self, log: LogBackend) -> None:
+        self.put(log, *records(1, 2))
+        self.delete(log, "r0")
+        assert log.compact(forget_before=100).forgotten_events == 0
+        self.delete(log, "r1")
+        assert log.compact(forget_before=100).forgotten_events == 3
+        assert count(log) == 0
+
+    def test_end_of_a_session_stays_as_long_as_it_is_the_newest(self, log: LogBackend) -> None:
+        late = log.append_transcript_messages("s1", said("x")).revision
+        log.delete_session("s1")
+        assert log.compact(forget_before=100).forgotten_events == 1
+        assert log.list_sessions().sessions == ()
+        with self.refused(log, Conflict, Reason.REVISION_MISMATCH):
+            log.append_transcript_messages("s1", said("late"), expected_revision=late)
+
+    @needs(Capability.TIME_TRAVEL)
+    def test_past_of_what_was_forgotten_is_refused(self, log: LogBackend) -> None:
+        self.live(log)
+        now = readable(log)
+        log.compact(forget_before=8)
+        asks: list[Callable[[LogView], object]] = [
+            scan_ids,
+            lambda view: view.load_transcript_messages("s1"),
+            lambda view: view.is_initialized("s1"),
+            lambda view: view.list_sessions(),
+        ]
+        for ask, floor in zip(asks, (6, 5, 5, 5), strict=True):
+            with pytest.raises(HistoryCompacted) as caught:
+                ask(log.at(4))
+            assert (caught.value.seq, caught.value.floor) == (4, floor)
+        assert log.at(7).load_transcript_messages("s1") == said("afresh")
+        assert scan_ids(log.at(8)) == ["kept"]
+        assert readable(log.at(10)) == now
+
+    def test_forgotten_event_id_can_be_used_again(self, log: LogBackend) -> None:
+        request = log.put_request((record("a"),), event_id="key")
+        log.put(request)
+        self.delete(log, "a")
+        log.compact(forget_before=100)
+        receipt = log.put(request).receipt
+        assert receipt is not None
+        assert receipt.seq == 3
+        assert scan_ids(log) == ["a"]
+
+    def test_time_says_before_what_is_forgotten(self, log: LogBackend) -> None:
+        self.live(log)
+        when = log.event(10).recorded_at + timedelta(seconds=1)
+        assert log.compact(forget_before=when).forgotten_events == 7
+        assert log.compact(forget_before=log.event(1).recorded_at).forgotten_events == 0
+
+    @pytest.mark.parametrize("before", [0, -1, 1.5, True, "8", datetime(2025, 1, 1)])
+    def test_moment_that_is_none_is_refused(self, log: LogBackend, before: object) -> None:
+        self.live(log)
+        with self.nothing_written(log), pytest.raises(ContractError):
+            self.untyped(log, "compact", forget_before=before)
+        assert not any(one.erased for one in events(log))

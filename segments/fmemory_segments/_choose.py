@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from fmemory_segments._columns import Int64Array, SegmentIndex
+from fmemory_segments._columns import SHAPE_ERASED, Int64Array, SegmentIndex
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import ITEM_BYTES
 from fmemory_segments._events import unknown_event
@@ -43,6 +43,7 @@ class Share:
         living_events: Events without rows whose payload lives then.
         dead_rows: Rows that are taken out now.
         dead_events: Payloads of events without rows that are taken out now.
+        stubs: Events that are named to be forgotten.
     """
 
     segment: Segment
@@ -51,6 +52,7 @@ class Share:
     living_events: int
     dead_rows: int
     dead_events: int
+    stubs: int
 
     @property
     def weight(self) -> int:
@@ -68,6 +70,7 @@ class Share:
         return bool(
             self.dead_rows
             or self.dead_events
+            or self.stubs
             or not (self.segment.header.is_compacted or self.is_empty)
         )
 
@@ -80,9 +83,12 @@ def check_erasure(core: Core, erasure: Erasure) -> None:
         UnknownEvent: `upto` is beyond the newest event, or the first seq named is 0.
     """
     last = [int(erasure.locs[-1]) >> LOC_ROW_BITS] if len(erasure.locs) else []
-    last += [int(erasure.seqs[-1])] if len(erasure.seqs) else []
-    if not (_ascends(erasure.locs) and _ascends(erasure.seqs)) or max(last, default=0) > max(
-        erasure.upto, 0
+    last += [int(seqs[-1]) for seqs in (erasure.seqs, erasure.forget) if len(seqs)]
+    columns = (erasure.locs, erasure.seqs, erasure.forget)
+    if (
+        not all(map(_ascends, columns))
+        or len(erasure.ends) != len(erasure.forget)
+        or max(last, default=0) > max(erasure.upto, 0)
     ):
         raise InvalidDraft(
             f"erasure: expected locs and seqs that ascend and end at seq {erasure.upto}, got others"
@@ -92,7 +98,7 @@ def check_erasure(core: Core, erasure: Erasure) -> None:
         )
     if not 0 <= erasure.upto <= core.head_seq:
         raise unknown_event(core, erasure.upto)
-    if (len(erasure.seqs) and not erasure.seqs[0]) or (
+    if any(len(seqs) and not seqs[0] for seqs in (erasure.seqs, erasure.forget)) or (
         len(erasure.locs) and not int(erasure.locs[0]) >> LOC_ROW_BITS
     ):
         raise unknown_event(core, 0)
@@ -185,6 +191,9 @@ def _share(core: Core, segment: Segment, erasure: Erasure) -> Share:
     others = _named_events(core, segment, erasure.seqs)
     dead_rows, dead_events = int(living[rows].sum()), int(living[others].sum())
     living[rows] = living[others] = False
+    low, high = np.searchsorted(
+        erasure.forget, np.array([segment.base_seq, segment.next_seq], np.uint64)
+    )
     counts = _slot_counts(index)
     has_rows = (index.events[:, _SHAPE] + 1 & 2).astype(np.bool_)
     of_rows = np.repeat(has_rows, counts)
@@ -195,6 +204,7 @@ def _share(core: Core, segment: Segment, erasure: Erasure) -> Share:
         int((living & ~of_rows).sum()),
         dead_rows,
         dead_events,
+        int(high - low),
     )
 
 
@@ -234,6 +244,9 @@ def _named_rows(core: Core, segment: Segment, locs: UInt64Array) -> Int64Array:
         np.array([segment.base_seq << LOC_ROW_BITS, segment.next_seq << LOC_ROW_BITS], np.uint64),
     )
     packed = locs[low:high].astype(np.int64)
+    numbers = (packed >> LOC_ROW_BITS) - segment.base_seq
+    # A put that was forgotten since has no rows any more.
+    packed = packed[index.events[numbers, _SHAPE] & 3 != SHAPE_ERASED]
     numbers = (packed >> LOC_ROW_BITS) - segment.base_seq
     rows = packed & (1 << LOC_ROW_BITS) - 1
     wrong = (rows >= _slot_counts(index)[numbers]) | ((index.events[numbers, _SHAPE] + 1 & 2) == 0)

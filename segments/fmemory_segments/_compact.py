@@ -124,6 +124,7 @@ class Compactor:
             _size(core, core.segments),
             tuple(pending),
             tuple(notices),
+            sum(output.written.forgotten_events for output in outputs),
         )
         return done, made.damage
 

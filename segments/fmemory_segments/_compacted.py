@@ -31,7 +31,7 @@ from fmemory_segments._packer import (
     place_payload,
 )
 from fmemory_segments._row_columns import check_rows
-from fmemory_segments.compaction import Erasure
+from fmemory_segments.compaction import Erasure, forgotten
 from fmemory_segments.digest import (
     chain_step,
     event_digest,
@@ -40,6 +40,7 @@ from fmemory_segments.digest import (
     rows_digest,
 )
 from fmemory_segments.event import (
+    FORGOTTEN,
     LOC_ROW_BITS,
     BoolArray,
     Envelope,
@@ -85,6 +86,7 @@ class Folder:
         time_ns: When it was recorded.
         erased_rows: Rows that were left out and had data before.
         erased_events: Payloads of events without rows that were left out.
+        forgotten_events: Events of which a stub was left.
     """
 
     def __init__(
@@ -100,7 +102,9 @@ class Folder:
         self.time_ns = 0
         self.erased_rows = 0
         self.erased_events = 0
+        self.forgotten_events = 0
         self._erasure = erasure
+        self._ends = dict(zip(erasure.forget.tolist(), erasure.ends.tolist(), strict=True))
         self._erased_seqs = frozenset(erasure.seqs.tolist())
         self._block_target = block_bytes_target
         self._packer = FramePacker(ledger_bytes_target)
@@ -118,6 +122,7 @@ class Folder:
 
         Cost: O(bytes) of SHA-256; the rows that live stay in memory.
         """
+        event = self._forget(event)
         envelope, payload = event.envelope, event.payload
         seq = envelope.seq
         if self._first is None:
@@ -166,6 +171,20 @@ class Folder:
                     block.data_bytes,
                     block.meta,
                 )
+
+    def _forget(self, event: StoredEvent) -> StoredEvent:
+        """The event, or its stub if it is to be forgotten."""
+        end = self._ends.get(event.envelope.seq)
+        if end is None or event.envelope.type == FORGOTTEN:
+            return event
+        payload = event.payload
+        if isinstance(payload, Rows):
+            known = 0 if payload.erased is None else int(payload.erased.sum())
+            self.erased_rows += len(payload) - known
+        else:
+            self.erased_events += not isinstance(payload, Erased)
+        self.forgotten_events += 1
+        return forgotten(event, end)
 
     def _add_rows(self, envelope: Envelope, rows: Rows) -> BlockRows:
         """The ledger's place for a record event; its living rows are kept for the blocks."""

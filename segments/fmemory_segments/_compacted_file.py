@@ -33,6 +33,7 @@ class Written(NamedTuple):
         size_bytes: Of the file.
         erased_rows: Rows whose data were left out now.
         erased_events: Payloads of events without rows that were left out now.
+        forgotten_events: Events of which a stub was left.
     """
 
     last_seq: int
@@ -40,6 +41,7 @@ class Written(NamedTuple):
     size_bytes: int
     erased_rows: int
     erased_events: int
+    forgotten_events: int = 0
 
 
 def write_compacted(
@@ -96,7 +98,14 @@ def write_compacted(
     for content in folder.finish():
         writer.write(content)
     size = writer.seal(folder.chain, folder.last_seq)
-    return Written(folder.last_seq, folder.chain, size, folder.erased_rows, folder.erased_events)
+    return Written(
+        folder.last_seq,
+        folder.chain,
+        size,
+        folder.erased_rows,
+        folder.erased_events,
+        folder.forgotten_events,
+    )
 
 
 def _check_first(event: StoredEvent, header: SegmentHeader, time_ns: int) -> None:

@@ -19,6 +19,16 @@ EPILOG = examples(
 
 
 def compact(
+    forget_before: Annotated[
+        str | None,
+        typer.Option(
+            "--forget-before",
+            metavar="MOMENT",
+            help="Also forget who, when and why of what is erased, of events before: a number or"
+            " a time, as in --at.",
+            show_default=False,
+        ),
+    ] = None,
     exclusive: Annotated[
         bool,
         typer.Option(
