@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 EPILOG = examples(
     "fmemory compact",
+    "fmemory compact --forget-before '90d ago'",
     "fmemory compact --exclusive -s sqlite:///memory.db    also shrink the file",
     note="Exit code: 0 done, 1 deleted data are still in the store (it says why), 3 cannot open.",
 )
@@ -23,9 +24,8 @@ def compact(
         str | None,
         typer.Option(
             "--forget-before",
-            metavar="MOMENT",
-            help="Also forget who, when and why of what is erased, of events before: a number or"
-            " a time, as in --at.",
+            metavar="SEQ|TIME",
+            help="Of events before it that are erased whole, also forget who and why.",
             show_default=False,
         ),
     ] = None,
@@ -48,11 +48,13 @@ def compact(
     from fmemory_tools._console import print_json, progress
     from fmemory_tools._failure import FINDING
     from fmemory_tools._store import check_there, find_store, shown, writing
+    from fmemory_tools._times import parse_place
 
+    before = None if forget_before is None else parse_place(forget_before, "--forget-before")
     target = find_store(store)
     check_there(target)
     with writing(target, create=False) as memory, progress(f"compacting {shown(target)}"):
-        result = memory.compact(exclusive=exclusive)
+        result = memory.compact(forget_before=before, exclusive=exclusive)
     if json:
         print_json({**result.to_dict(), "freed_bytes": result.freed_bytes})
     else:
@@ -74,6 +76,9 @@ def _print(result: CompactResult) -> None:
         print_text(f"erased the data of {' and '.join(things)}")
     else:
         print_text("nothing to erase: nothing was deleted since the last time")
+    if result.forgotten_events:
+        count = result.forgotten_events
+        print_text(f"forgot who and why of {count:,} event{'' if count == 1 else 's'}")
     before, after = result.bytes_before, result.bytes_after
     if before is not None and after is not None:
         share = f" ({after / before:.0%} of before)" if before else ""
