@@ -17,10 +17,11 @@ from fmemory_segments._frame import ZEROS, pad8
 from fmemory_segments.digest import row_digest, row_digests
 from fmemory_segments.event import DIGEST_BYTES, NONCE_BYTES, BoolArray, Rows, VectorArray
 
-BLOB_ROOM_BYTES: Final = 32
-"""An erased payload of bytes adds at most this to meta, as `ErasedPlace` is to `BlobPlace`."""
+BLOB_ROOM_BYTES: Final = 40
+"""An erased payload of bytes adds at most 31 to meta, as `ErasedPlace` is to `BlobPlace`."""
 _PADDING: Final = 14
-_HEADS: Final = 16
+_TABLE_ROOM: Final = 8
+"""What a database itself may want more for a row: a mark, a longer number of another checksum."""
 
 
 def without_rows(rows: Rows, gone: BoolArray) -> Rows:
@@ -93,8 +94,18 @@ def room_bytes(rows: Rows) -> int:
     width = rows.vectors.shape[1] * rows.vectors.itemsize
     sizes = np.diff(rows.note_offsets.astype(np.int64))[living] + (NONCE_BYTES + width)
     missing = int(np.maximum(DIGEST_BYTES - sizes, 0).sum())
-    bitmap = (len(rows) + 7) // 8 if kept == len(rows) else 0
-    return int(sizes.sum()) + missing + bitmap + _PADDING + _HEADS
+    count = len(rows)
+    heads = _bin_head(DIGEST_BYTES * count) - _bin_head(DIGEST_BYTES * (count - kept))
+    once = 0
+    if kept == count:
+        bitmap = (count + 7) // 8
+        once = bitmap + _bin_head(bitmap) - _bin_head(0) + _TABLE_ROOM
+    return int(sizes.sum()) + missing + heads + once + _PADDING
+
+
+def _bin_head(size: int) -> int:
+    """What MessagePack writes before so many bytes."""
+    return 2 if size < 1 << 8 else 3 if size < 1 << 16 else 5
 
 
 def _living(rows: Rows) -> BoolArray:

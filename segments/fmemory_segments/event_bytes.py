@@ -71,10 +71,12 @@ class EventBytes(NamedTuple):
     Attributes:
         meta: Everything but seq, time and payload.
         data: The payload, nonces included, and room.
+        is_erased: The payload was erased, or any row of it.
     """
 
     meta: bytes
     data: bytes
+    is_erased: bool
 
 
 def nonce_bytes(payload: Payload) -> int:
@@ -109,7 +111,8 @@ def pack_event(source: Draft | Envelope, payload: Payload, nonces: bytes = b"") 
         source.reason,
         source.event_id,
     )
-    return EventBytes(_ENCODE(event), data)
+    is_erased = isinstance(place, ErasedPlace) or (isinstance(place, RowsPlace) and place.erased)
+    return EventBytes(_ENCODE(event), data, bool(is_erased))
 
 
 def erase(stored: StoredMeta, data: bytes, rows: BoolArray | None) -> EventBytes:
