@@ -26,13 +26,13 @@ from fmemory.journal import (
     Erased,
     Erasure,
     Head,
-    Journal,
     Payload,
     RowRun,
     Rows,
     Stream,
     Txn,
 )
+from fmemory.journals._tables.journal import TableJournal
 from fmemory_segments import payload_digest, row_digests
 from fmemory_segments.event import NONCE_BYTES, BoolArray, UInt64Array
 from tests.segments.event_strategies import same_payload
@@ -51,7 +51,7 @@ class History:
         gone: What was erased of each, by seq: which rows, or for other events one True.
     """
 
-    journal: Journal
+    journal: TableJournal
     random: Random
     originals: dict[int, Payload] = field(default_factory=dict)
     gone: dict[int, BoolArray] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class History:
             np.uint64,
         )
 
-    def check(self, journal: Journal | None = None) -> None:
+    def check(self, journal: TableJournal | None = None) -> None:
         """Compare all that a journal gives with what it should hold."""
         journal = journal or self.journal
         seqs = sorted(self.originals)
@@ -161,7 +161,7 @@ class History:
             assert rows is None or rows.tolist() == self.gone[seq].tolist()
         assert journal.verify() == []
 
-    def check_rows(self, journal: Journal) -> None:
+    def check_rows(self, journal: TableJournal) -> None:
         """Compare the rows that are left, and ask in vain for each of the others."""
         for loc in self.locs(erased=False).tolist():
             payload, row = self.originals[loc >> 16], loc & 0xFFFF
@@ -222,7 +222,7 @@ class Seen:
     folded: list[object]
 
     @classmethod
-    def of(cls, journal: Journal, upto: int) -> Seen:
+    def of(cls, journal: TableJournal, upto: int) -> Seen:
         """What a journal shows."""
         return cls(
             journal.head(upto),

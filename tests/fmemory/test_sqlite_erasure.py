@@ -94,7 +94,7 @@ def test_neighbours_of_erased_rows_are_not_copied_about_the_file(
 
 
 def unused_parts(path: Path) -> list[bytes]:
-    """What is left between cells and their pointers: more than pointers and heads of free blocks."""
+    """What is left between cells and their pointers, but for pointers and heads of free blocks."""
     content = path.read_bytes()
     size = int.from_bytes(content[16:18], "big")
     found = []
@@ -225,7 +225,12 @@ def test_writers_get_in_between_two_transactions(
     monkeypatch.setattr(SqliteTransaction, "replace", replace_and_try)
     monkeypatch.setattr(erase, "GROUP_EVENTS_MAX", 4)
     forget = journal._reads.forget
-    monkeypatch.setattr(journal._reads, "forget", lambda seqs: (forget(seqs), written.grow(1)))
+
+    def forget_and_write(seqs: Sequence[int]) -> None:
+        forget(seqs)
+        written.grow(1)
+
+    monkeypatch.setattr(journal._reads, "forget", forget_and_write)
     journal.compact(erasure)
     assert len(refused) > 3
     assert journal.refresh() == len(history.originals) + len(written.originals)
