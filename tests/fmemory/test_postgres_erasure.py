@@ -16,6 +16,7 @@ from fmemory.errors import ContractError, StoreBusy
 from fmemory.journal import DataErased, Erasure
 from fmemory.journals._postgres import open_table
 from fmemory.journals._postgres.commit import Committer, PostgresTransaction
+from fmemory.journals._postgres.connections import Connection, Connections
 from fmemory.journals._postgres.target import PostgresTarget
 from fmemory.journals._tables import erase
 from fmemory.journals._tables.event_table import ErasedRow
@@ -312,3 +313,25 @@ def test_wrong_mark_is_named_by_verify(journal: TableJournal, postgres_url: str,
     (seq, *_) = [seq for seq, gone in history.gone.items() if gone.any() == (mark == "NULL")]
     execute(postgres_url, f"UPDATE fmemory_events SET erased = {mark} WHERE seq = {seq}")
     assert [(one.first_seq, one.last_seq) for one in journal.verify()] == [(seq, seq)]
+
+
+def test_someone_who_may_not_vacuum_is_told(
+    journal: TableJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(journal, Random(17))
+    history.grow(10)
+    erasure = history.choose(0.5)
+    counts = history.note(erasure)
+    connect = Connections.connect
+
+    def connect_as_reader(self: Connections) -> Connection:
+        connection = connect(self)
+        connection.execute("SET ROLE pg_read_all_data")
+        return connection
+
+    # What is connected already goes on as the owner; VACUUM has a connection of its own.
+    monkeypatch.setattr(Connections, "connect", connect_as_reader)
+    done = journal.compact(erasure, exclusive=True)
+    assert (done.erased_rows, done.erased_events) == counts
+    assert "VACUUM FULL was refused" in done.pending[0]
+    history.check()

@@ -9,6 +9,7 @@ began before may still want to see.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import psycopg
 from psycopg.errors import Diagnostic
@@ -17,6 +18,14 @@ from fmemory.journals._postgres.connections import Connection
 from fmemory.journals._postgres.schema import milliseconds
 
 _NUMBER = re.compile(r"\d+")
+
+
+class _Notice(NamedTuple):
+    """What the server said beside its answer."""
+
+    severity: str
+    message: str
+    detail: str
 
 
 def vacuum(connection: Connection, *, exclusive: bool, timeout_s: float) -> tuple[str, ...]:
@@ -30,8 +39,14 @@ def vacuum(connection: Connection, *, exclusive: bool, timeout_s: float) -> tupl
     Raises:
         psycopg.Error: The server failed.
     """
-    told: list[Diagnostic] = []
-    connection.add_notice_handler(told.append)
+    told: list[_Notice] = []
+
+    def note(one: Diagnostic) -> None:
+        # What it holds is gone when this returns.
+        severity, detail = one.severity_nonlocalized, one.message_detail
+        told.append(_Notice(severity or "", one.message_primary or "", detail or ""))
+
+    connection.add_notice_handler(note)
     connection.execute(f"SET lock_timeout TO {milliseconds(timeout_s)}".encode(), prepare=False)
     options = "FULL, VERBOSE" if exclusive else "VERBOSE"
     command = "VACUUM FULL" if exclusive else "VACUUM"
@@ -39,9 +54,9 @@ def vacuum(connection: Connection, *, exclusive: bool, timeout_s: float) -> tupl
         connection.execute(f"VACUUM ({options}) fmemory_events".encode(), prepare=False)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege) as error:
         return (_pending(f"{command} could not run ({error.diag.message_primary})"),)
-    skipped = [one for one in told if one.severity_nonlocalized == "WARNING"]
+    skipped = [one for one in told if one.severity == "WARNING"]
     if skipped:
-        return (_pending(f"{command} was refused ({skipped[0].message_primary})"),)
+        return (_pending(f"{command} was refused ({skipped[0].message})"),)
     if not exclusive:
         return (_pending("old versions of rows lie in the files until they are written over"),)
     if any(_kept(one) for one in told):
@@ -49,9 +64,9 @@ def vacuum(connection: Connection, *, exclusive: bool, timeout_s: float) -> tupl
     return ()
 
 
-def _kept(told: Diagnostic) -> bool:
+def _kept(told: _Notice) -> bool:
     """Whether VACUUM FULL says that it took dead rows along: the first number of its detail."""
-    number = _NUMBER.search(told.message_detail or "")
+    number = _NUMBER.search(told.detail)
     return number is not None and int(number[0]) > 0
 
 
