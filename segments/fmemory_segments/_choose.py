@@ -52,7 +52,7 @@ class Share:
     living_events: int
     dead_rows: int
     dead_events: int
-    stubs: int
+    stubs: int = 0
 
     @property
     def weight(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from fmemory.journal import Finding, Pinned, PinnedHeads, Stream, StreamInfo
@@ -39,6 +41,7 @@ class _Check:
         self._time_ns = 0
         self._is_sure = True
         self._streams: dict[Stream, StreamInfo] = {}
+        self._erased = array("Q")
         self.chain: bytes | None = ZERO_CHAIN
         self.findings: list[Finding] = []
 
@@ -55,21 +58,30 @@ class _Check:
             self._is_sure = False
             self.chain = None
         self._seq = seq
-        try:
-            stored = StoredMeta(*row)
-        except BytesDamage as damage:
-            self._damage(LogReason.META_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
-            self._is_sure = False
-            self.chain = None
-            return
+        while True:
+            try:
+                stored = StoredMeta(*row)
+            except BytesDamage as damage:
+                self._damage(LogReason.META_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
+                self._is_sure = False
+                self.chain = None
+                return
+            data = self._table.data_of({seq: stored.check}).get(seq, b"")
+            try:
+                payload = stored.payload(data)
+                break
+            except BytesDamage as damage:
+                now = self._table.metas_of([seq])
+                if now and now[0].check != row.check:
+                    row = now[0]  # Data were taken out meanwhile.
+                    continue
+                self._damage(LogReason.ROW_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
+                self._place(stored)
+                self.chain = None
+                return
         self._place(stored)
-        data = self._table.data_of([seq]).get(seq, b"")
-        try:
-            payload = stored.payload(data)
-        except BytesDamage as damage:
-            self._damage(LogReason.ROW_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
-            self.chain = None
-            return
+        if stored.is_erased:
+            self._erased.append(seq)
         if self.chain is not None:
             digest = event_digest(stored.envelope, payload_digest(payload))
             self.chain = chain_step(self.chain, digest)
@@ -86,6 +98,7 @@ class _Check:
                 self._seq + 1,
                 have,
             )
+        self._check_marks(have)
         if not self._is_sure:
             return
         listed = {info.stream: info for info in self._table.streams((), None, None)}
@@ -99,6 +112,25 @@ class _Check:
                     None if expected is None else expected.first_seq,
                     None if expected is None else expected.last_seq,
                 )
+
+    def _check_marks(self, have: int) -> None:
+        """Compare the marks of erased events with their metas: by the marks they are found."""
+        marked = set[int]()
+        after = 0
+        while rows := self._table.erased(after, have, stream=None, limit=PAGE_EVENTS):
+            after = rows[-1].seq
+            for row in rows:
+                marked.add(row.seq)
+                with suppress(BytesDamage):  # told where its meta was read
+                    if not StoredMeta(*row).is_erased:
+                        self._mark_damage(row.seq, "no mark", "one")
+        for seq in self._erased:
+            if seq not in marked:
+                self._mark_damage(seq, "the mark of an erased event", "none")
+
+    def _mark_damage(self, seq: int, expected: str, got: str) -> None:
+        message = f"event {seq}: expected {expected}, got {got}"
+        self._damage(LogReason.FRAME_CONTENT, message, seq, seq)
 
     def _place(self, stored: StoredMeta) -> None:
         event, seq = stored.event, stored.seq
