@@ -12,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import random
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,6 +173,24 @@ def test_record_of_a_put_that_takes_several_lines_goes_alone(tmp_path: Path) -> 
     assert b"text of r150" not in files_of(store)[0].read_bytes()
     journal.close()
     other.close()
+
+
+def test_neither_a_file_nor_an_event_is_in_memory_whole(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    journal = open_store(store)
+    commit(journal, put(*[f"r{number}" for number in range(8_000)], dim=250))
+    (file,) = files_of(store)
+    size = file.stat().st_size
+    tracemalloc.start()
+    try:
+        journal.compact(
+            erasure_of(1, [(1 << LOC_ROW_BITS) + one for one in range(0, 8_000, 90)], [])
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < min(12 << 20, size), peak
+    journal.close()
 
 
 def test_store_is_written_and_read_on_after_a_compaction_by_all_handles(tmp_path: Path) -> None:
