@@ -58,6 +58,8 @@ from fmemory.journals import (
     SqliteMemoryBackend,
 )
 from fmemory.log_models import (
+    AutoCompact,
+    CompactResult,
     ErasedRecord,
     Event,
     Health,
@@ -117,12 +119,14 @@ InMemoryBackend = InMemoryMemoryBackend
 
 __all__ = [
     "Audit",
+    "AutoCompact",
     "BootstrapState",
     "Capabilities",
     "ClearRequest",
     "ClearResult",
     "ClosedStore",
     "CommitUnknown",
+    "CompactResult",
     "Conflict",
     "ContractError",
     "CopyResult",

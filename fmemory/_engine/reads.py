@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypeVar, cast
 
 from fmemory._engine import waiting
+from fmemory._engine.erasure import undeleted
 from fmemory._engine.results import get_result, scan_result
 from fmemory._engine.state import State
 from fmemory._engine.stored import from_ns
@@ -230,7 +231,10 @@ class JournalReads(RecordReads, SessionReads, LogReads):
         return self._journal.head(self._state.upto())
 
     def verify(self, pinned: Head | str | None = None) -> tuple[Finding, ...]:
-        return tuple(self._journal.verify(_head(pinned)))
+        found = self._journal.verify(_head(pinned))
+        if not any(one.damage for one in found):
+            found += undeleted(self._journal, self._journal.refresh())
+        return tuple(found)
 
     def stats(self) -> Stats:
         upto = self._state.upto()

@@ -16,8 +16,12 @@ from fmemory._engine.backend import JournalBackend
 from fmemory.journal import (
     Capabilities,
     Commit,
+    Compaction,
+    DataErased,
     Durability,
     Envelope,
+    ErasedEvent,
+    Erasure,
     Finding,
     Head,
     JournalHealth,
@@ -106,6 +110,8 @@ class SegmentJournal:
         """Rows, checked."""
         try:
             return self._log.rows(locs, notes=notes, vectors=vectors)
+        except log_errors.RowErased as error:
+            raise _erased(error) from error
         except LogError as error:
             raise_translated(error)
 
@@ -113,8 +119,14 @@ class SegmentJournal:
         """One row, checked."""
         try:
             return self._log.row(loc)
+        except log_errors.RowErased as error:
+            raise _erased(error) from error
         except LogError as error:
             raise_translated(error)
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """Events of which data were taken out."""
+        return _translated(self._log.erased(after, upto, stream))
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """Seq of an event by its idempotency key."""
@@ -158,6 +170,16 @@ class SegmentJournal:
         """Append events as they are."""
         try:
             return self._log.import_exact(events)
+        except LogError as error:
+            raise_translated(error)
+
+    def compact(
+        self, erasure: Erasure, *, timeout_s: float | None = None, exclusive: bool = False
+    ) -> Compaction:
+        """Take data out, and write what is left side by side; nobody is kept out."""
+        del exclusive  # all space comes back anyway
+        try:
+            return self._log.compact(erasure, timeout_s=timeout_s)
         except LogError as error:
             raise_translated(error)
 
@@ -266,6 +288,11 @@ class SegmentMemoryBackend(JournalBackend):
 def raise_translated(error: LogError) -> NoReturn:
     """Raise what the contract calls an error of the log, chained from it."""
     raise _contract_error(error) from error
+
+
+def _erased(error: log_errors.RowErased) -> DataErased:
+    assert error.first_seq is not None
+    return DataErased(error.first_seq)
 
 
 def _contract_error(error: LogError) -> errors.MemoryBackendError:

@@ -38,7 +38,7 @@ from hypothesis.stateful import (
 from fmemory._audit import audit, default_actor
 from fmemory._json_values import JsonValue
 from fmemory.backend import LogBackend, MemoryBackend, MemoryView
-from fmemory.errors import Conflict, MemoryBackendError, Reason
+from fmemory.errors import Conflict, HistoryCompacted, MemoryBackendError, Reason
 from fmemory.log_models import Event, NewEvent, Receipt
 from fmemory.record_models import MemoryRecord, Note, PutRequest, check_put
 from fmemory.session_models import SessionManifest
@@ -59,6 +59,13 @@ IDS = ("a", "b", "c", "d")
 SESSIONS = ("s1", "s2", "s3")
 STREAMS = (("tools",), ("tools", "shell"))
 KEYS = ("k", "embedding_id")
+DELETIONS = {
+    "records_deleted",
+    "records_cleared",
+    "meta_cleared",
+    "session_deleted",
+    "stream_deleted",
+}
 
 record_values = st.builds(
     lambda record_id, timestamp, vector, text, embedding_id, namespace: MemoryRecord.create(
@@ -184,6 +191,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.handles = [self.memory]
         self.chance = random.Random(0)
         self.head = 0
+        self.compacted = 0
         self.revisions: dict[tuple[str, ...], int] = {}
         self.last_seqs: dict[tuple[str, ...], int] = {}
         self.said: list[tuple[tuple[str, ...], object, str | None]] = []
@@ -375,7 +383,10 @@ class MemoryMachine(RuleBasedStateMachine):
         with self.audited(None, who):
             step = Step("fork_session", lambda _m: (source, onto), {"at": at})
             found = step.on(self.memory, self.memory)
-        if emptied(state, source) and not isinstance(found, Receipt):
+        if isinstance(found, HistoryCompacted):
+            assert at is not None
+            self.check_erased(at, found)
+        elif emptied(state, source) and not isinstance(found, Receipt):
             assert reason_of(found) is Reason.SESSION_NOT_FOUND
         elif emptied(self.model.state, onto) and not isinstance(found, Receipt):
             assert reason_of(found) in {Reason.TARGET_EXISTS, Reason.SESSION_NOT_FOUND}
@@ -395,12 +406,23 @@ class MemoryMachine(RuleBasedStateMachine):
         with self.audited(None, who):
             self.log.delete_stream(stream)
 
+    @precondition(lambda self: self.suite.LOG and self.head)
+    @rule()
+    def compact(self) -> None:
+        assert self.log.compact().upto == self.head
+        self.compacted = self.head
+
     @precondition(lambda self: self.suite.LOG and self.suite.TIME_TRAVEL)
     @rule(which=st.integers(0, 1000))
     def look_back(self, which: int) -> None:
         seqs = sorted(self.moments)
         seq = seqs[which % len(seqs)]
-        assert self.observe(self.log.at(seq)) == self.moments[seq][1], f"at {seq}"
+        try:
+            seen = self.observe(self.log.at(seq))
+        except HistoryCompacted as error:
+            self.check_erased(seq, error)
+        else:
+            assert seen == self.moments[seq][1], f"at {seq}"
 
     # What must hold after every step
 
@@ -509,6 +531,11 @@ class MemoryMachine(RuleBasedStateMachine):
             seen.append(repr(memory.load_transcript_messages(one, last=2, after=1)))
         return seen
 
+    def check_erased(self, seq: int, error: HistoryCompacted) -> None:
+        """A past may be refused only where a deletion after it was compacted."""
+        assert seq == error.seq < error.floor <= self.compacted
+        assert self.log.event(error.floor).type in DELETIONS
+
     def check_event(self, one: Event) -> None:
         assert one.seq == self.head + 1
         assert one.revision == self.revisions.get(one.stream, 0) + 1
@@ -533,10 +560,12 @@ class MemoryMachine(RuleBasedStateMachine):
         assert [one.seq for one in found] == list(range(1, self.head + 1))
         times = [one.recorded_at for one in found]
         assert times == sorted(times)
-        said_events = [
-            (one.stream, repr(one.data), one.event_id) for one in found if one.type == "word.said"
+        said_events = [one for one in found if one.type == "word.said"]
+        assert [(one.stream, one.event_id) for one in said_events] == [
+            (stream, key) for stream, _, key in self.said
         ]
-        assert said_events == [(stream, repr(data), key) for stream, data, key in self.said]
+        for one, (_, data, _) in zip(said_events, self.said, strict=True):
+            assert one.seq <= self.compacted if one.erased else repr(one.data) == repr(data)
         listed = {one.stream: one.last_seq for one in self.log.list_streams((), 1000).streams}
         assert listed == self.last_seqs
         assert list(listed.values()) == sorted(listed.values(), reverse=True)

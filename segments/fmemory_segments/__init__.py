@@ -1,7 +1,7 @@
 """The log on disk: frames, segments, recovery. Knows bytes, no domain; docs/format.md owns them."""
 
 from fmemory_segments._stream_index import StreamIndex
-from fmemory_segments.compaction import Compaction, ErasedEvent, Erasure
+from fmemory_segments.compaction import Compaction, ErasedEvent, Erasure, forgotten
 from fmemory_segments.digest import (
     canonical_envelope,
     chain_step,
@@ -13,6 +13,7 @@ from fmemory_segments.errors import LogError, LogReason
 from fmemory_segments.event import (
     DIGEST_BYTES,
     EVENT_BYTES_MAX,
+    FORGOTTEN,
     FRAME_BYTES_MAX,
     LOC_ROW_BITS,
     NONCE_BYTES,
@@ -41,6 +42,7 @@ from fmemory_segments.verify import verify_store
 __all__ = [
     "DIGEST_BYTES",
     "EVENT_BYTES_MAX",
+    "FORGOTTEN",
     "FRAME_BYTES_MAX",
     "LOC_ROW_BITS",
     "NONCE_BYTES",
@@ -73,6 +75,7 @@ __all__ = [
     "canonical_envelope",
     "chain_step",
     "event_digest",
+    "forgotten",
     "payload_digest",
     "row_digests",
     "verify_store",

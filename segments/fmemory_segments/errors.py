@@ -56,6 +56,7 @@ class LogReason(StrEnum):
     CHAIN = "chain"
     MANIFEST = "manifest"
     NOT_DELETED = "not_deleted"
+    FORGOTTEN = "forgotten"
     ACKNOWLEDGED_LOSS = "acknowledged_loss"
     HEAD_WENT_BACK = "head_went_back"
     PINNED_HEAD = "pinned_head"

@@ -29,6 +29,8 @@ EVENT_BYTES_MAX = 48 * 1024 * 1024
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 LOC_ROW_BITS = 16
 ZERO_CHAIN = bytes(DIGEST_BYTES)
+FORGOTTEN = "event_forgotten"
+"""Type of an event of which only its place in log and stream, its time and its digest are left."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -160,7 +160,7 @@ class FileSystem(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a half-made file."""
+        """Remove a file that nobody needs: a half-made one, or one that compaction replaced."""
         ...
 
     def try_lock(self, fd: int, *, shared: bool) -> bool:

@@ -10,9 +10,10 @@ import fmemory
 
 NAMES = {
     "fmemory": """
-        Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore CommitUnknown
-        Conflict ContractError CopyResult CountRequest CountResult DeleteRequest DeleteResult
-        DuplicateRecord ErasedRecord Event FeatureRecord FilesystemMemoryBackend Finding ForkedStore
+        Audit AutoCompact BootstrapState Capabilities ClearRequest ClearResult ClosedStore
+        CommitUnknown CompactResult Conflict ContractError CopyResult CountRequest CountResult
+        DeleteRequest DeleteResult DuplicateRecord ErasedRecord Event FeatureRecord
+        FilesystemMemoryBackend Finding ForkedStore
         GetRequest GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend
         InitCommand InitPlan InitShell
         InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
@@ -28,10 +29,11 @@ NAMES = {
         aopen audit copy_log create_default_memory_backend create_memory_backend messages
     """,
     "fmemory_segments": """
-        Blob Commit Compaction DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased ErasedEvent Erasure
-        FRAME_BYTES_MAX FileSystem Finding Head LOC_ROW_BITS Log LogError LogReason NONCE_BYTES Payload
-        PosixFileSystem ROWS_MAX RecoveryReport RowPage RowRun Rows StoredEvent Stream
-        StreamIndex StreamInfo ZERO_CHAIN canonical_envelope chain_step event_digest
+        Blob Commit Compaction DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased ErasedEvent
+        Erasure FORGOTTEN FRAME_BYTES_MAX FileSystem Finding Head LOC_ROW_BITS Log LogError
+        LogReason NONCE_BYTES Payload PosixFileSystem ROWS_MAX RecoveryReport RowPage RowRun
+        Rows StoredEvent Stream
+        StreamIndex StreamInfo ZERO_CHAIN canonical_envelope chain_step event_digest forgotten
         payload_digest row_digests verify_store
     """,
     "fmemory.errors": """

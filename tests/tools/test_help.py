@@ -40,6 +40,8 @@ def test_the_commands_are_these() -> None:
         "tail",
         "verify",
         "stats",
+        "compact",
+        "backup",
         "copy",
         "dump",
         "load",

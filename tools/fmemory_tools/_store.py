@@ -158,9 +158,9 @@ def reading(given: str | None) -> Iterator[JournalBackend]:
 
 
 @contextmanager
-def writing(given: str | None) -> Iterator[JournalBackend]:
-    """The store, opened for writing; created if it was named and is not there."""
-    with _opened(find_store(given), create=True, read_only=False) as memory:
+def writing(given: str | None, *, create: bool = True) -> Iterator[JournalBackend]:
+    """The store, opened for writing; created if it was named and is not there, unless told not."""
+    with _opened(find_store(given), create=create, read_only=False) as memory:
         yield memory
 
 

@@ -13,6 +13,8 @@ from typer.core import TyperGroup
 from fmemory_tools._options import STORE_HELP, examples
 from fmemory_tools._usage import Command, Commands
 from fmemory_tools.commands import (
+    backup,
+    compact,
     copy,
     demo,
     diff,
@@ -66,6 +68,8 @@ app.command(cls=Command, epilog=history.EPILOG)(history.history)
 app.command(cls=Command, epilog=tail.EPILOG)(tail.tail)
 app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
 app.command(cls=Command, epilog=stats.EPILOG)(stats.stats)
+app.command(cls=Command, epilog=compact.EPILOG)(compact.compact)
+app.command(cls=Command, epilog=backup.EPILOG)(backup.backup)
 app.command(cls=Command, epilog=copy.EPILOG)(copy.copy)
 app.command(cls=Command, epilog=dump.EPILOG)(dump.dump)
 app.command(cls=Command, epilog=load.EPILOG)(load.load)
