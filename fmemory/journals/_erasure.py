@@ -34,7 +34,7 @@ class Left(NamedTuple):
 
 def named_seqs(erasure: Erasure) -> UInt64Array:
     """Seqs of the events that an erasure names, rows or all: uint64, ascending, none twice."""
-    seqs = np.union1d(erasure.locs >> _ROW_BITS, erasure.seqs)
+    seqs = np.union1d(np.union1d(erasure.locs >> _ROW_BITS, erasure.seqs), erasure.forget)
     return seqs[seqs <= np.uint64(max(erasure.upto, 0))].astype(np.uint64, copy=False)
 
 
@@ -51,6 +51,22 @@ def names_event(erasure: Erasure, seq: int) -> bool:
     """Whether an erasure names the payload of an event without rows."""
     at = int(np.searchsorted(erasure.seqs, np.uint64(seq)))
     return at < len(erasure.seqs) and int(erasure.seqs[at]) == seq
+
+
+def end_of(erasure: Erasure, seq: int) -> int | None:
+    """The event that deleted this one, if an erasure says that it is to be forgotten."""
+    at = int(np.searchsorted(erasure.forget, np.uint64(seq)))
+    if at < len(erasure.forget) and int(erasure.forget[at]) == seq:
+        return int(erasure.ends[at])
+    return None
+
+
+def living_of(payload: Payload) -> tuple[int, int]:
+    """How much data a payload holds: rows, and 1 where it is one of an event without rows."""
+    if isinstance(payload, Rows):
+        gone = 0 if payload.erased is None else int(payload.erased.sum())
+        return len(payload) - gone, 0
+    return 0, int(isinstance(payload, Blob))
 
 
 def erase(seq: int, payload: Payload, erasure: Erasure) -> Left | None:

@@ -31,6 +31,7 @@ from fmemory.journal import (
     Draft,
     Durability,
     Envelope,
+    Erased,
     ErasedEvent,
     Erasure,
     Finding,
@@ -47,10 +48,17 @@ from fmemory.journal import (
     StreamInfo,
     Usage,
 )
-from fmemory.journals._erasure import erase, erased_of, named_seqs
+from fmemory.journals._erasure import end_of, erase, erased_of, living_of, named_seqs
 from fmemory.journals._pages import ROW_MASK, check_draft, merged, row_spans
 from fmemory.journals._txn import JournalTxn
-from fmemory_segments import StreamIndex, chain_step, event_digest, payload_digest
+from fmemory_segments import (
+    FORGOTTEN,
+    StreamIndex,
+    chain_step,
+    event_digest,
+    forgotten,
+    payload_digest,
+)
 from fmemory_segments._watch import call_all
 from fmemory_segments.event import (
     LOC_ROW_BITS,
@@ -247,7 +255,7 @@ class MemoryJournal:
         exclusive: bool = False,  # noqa: ARG002  nothing is left behind that this would remove
     ) -> Compaction:
         """Take data out, event by event. Pages that callers hold keep what was copied."""
-        rows, events = 0, 0
+        rows = events = stubs = 0
         self._begin("compact", timeout_s)
         try:
             self._check_open()
@@ -255,16 +263,23 @@ class MemoryJournal:
                 if not 1 <= seq <= len(self._events):
                     break
                 stored = self._events[seq - 1]
-                left = erase(seq, stored.payload, erasure)
-                if left is None:
+                end = end_of(erasure, seq)
+                if end is not None and stored.envelope.type != FORGOTTEN:
+                    gone = living_of(stored.payload)
+                    left = forgotten(stored, end)
+                    stubs += 1
+                elif (taken := erase(seq, stored.payload, erasure)) is not None:
+                    gone = taken.erased_rows, taken.erased_events
+                    left = StoredEvent(stored.envelope, taken.payload)
+                else:
                     continue
                 with self._lock:  # The chain is hashed under it.
-                    self._events[seq - 1] = StoredEvent(stored.envelope, left.payload)
-                rows += left.erased_rows
-                events += left.erased_events
+                    self._events[seq - 1] = left
+                rows += gone[0]
+                events += gone[1]
         finally:
             self._commit_lock.release()
-        return Compaction(erasure.upto, rows, events)
+        return Compaction(erasure.upto, rows, events, forgotten_events=stubs)
 
     def sync(self, upto: int | None = None) -> int:
         """Nothing is ever durable here."""
@@ -335,6 +350,8 @@ class MemoryJournal:
     def _rows_of(self, seq: int, first: int, stop: int) -> Rows:
         """The rows of an event, if none of those from `first` to before `stop` was erased."""
         rows = self._events[seq - 1].payload
+        if isinstance(rows, Erased):
+            raise DataErased(seq)
         assert isinstance(rows, Rows)
         if rows.erased is not None and rows.erased[first:stop].any():
             raise DataErased(seq)
