@@ -297,7 +297,7 @@ def test_quarantine_and_half_made_files_go_with_what_was_erased(tmp_path: Path) 
         file.write(b'{"seq":99,"batch":[1,2],"secret":"torn word"}')
     fill(journal, Writer(choose, {one.stream: one.revision for one in journal.streams()}, 900), 1)
     (kept,) = (store / "quarantine").iterdir()
-    for name in ("new-0123456789abcdef", "compact-0123456789abcdef"):
+    for name in ("new-0123456789abcdef", "rewritten-0123456789abcdef"):
         (store / "tmp").mkdir(exist_ok=True)
         (store / "tmp" / name).write_bytes(b"torn word")
     done = journal.compact(erasure_of(len(before.envelopes), before.locs[:1], []))

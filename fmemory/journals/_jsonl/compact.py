@@ -251,7 +251,7 @@ class Compactor:
     def _new_file(self) -> Iterator[tuple[OpenFile, Path]]:
         """A new file in `tmp/` that nobody but a compaction removes; gone at the end of a block."""
         core, tmp = self._core, self._core.path / TMP_NAME
-        path = tmp / f"compact-{secrets.token_hex(8)}"
+        path = tmp / f"rewritten-{secrets.token_hex(8)}"
         assert REWRITTEN_NAME.fullmatch(path.name)
         with writing(path):
             core.fs.make_folders(tmp)
