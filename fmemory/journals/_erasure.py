@@ -54,11 +54,19 @@ def names_event(erasure: Erasure, seq: int) -> bool:
 
 
 def end_of(erasure: Erasure, seq: int) -> int | None:
-    """Which event deleted an event that is to be forgotten; None for one that is not."""
+    """The event that deleted this one, if an erasure says that it is to be forgotten."""
     at = int(np.searchsorted(erasure.forget, np.uint64(seq)))
     if at < len(erasure.forget) and int(erasure.forget[at]) == seq:
         return int(erasure.ends[at])
     return None
+
+
+def living_of(payload: Payload) -> tuple[int, int]:
+    """How much data a payload holds: rows, and 1 where it is one of an event without rows."""
+    if isinstance(payload, Rows):
+        gone = 0 if payload.erased is None else int(payload.erased.sum())
+        return len(payload) - gone, 0
+    return 0, int(isinstance(payload, Blob))
 
 
 def erase(seq: int, payload: Payload, erasure: Erasure) -> Left | None:
@@ -76,14 +84,6 @@ def erase(seq: int, payload: Payload, erasure: Erasure) -> Left | None:
     if isinstance(payload, Blob) and names_event(erasure, seq):
         return Left(Erased(payload_digest(payload)), 0, 1)
     return None
-
-
-def living_of(payload: Payload) -> tuple[int, int]:
-    """How many rows of a payload hold data, and whether one without rows does: 1 or 0."""
-    if isinstance(payload, Rows):
-        erased = 0 if payload.erased is None else int(payload.erased.sum())
-        return len(payload) - erased, 0
-    return 0, int(isinstance(payload, Blob))
 
 
 def without_rows(rows: Rows, named: BoolArray) -> Rows:

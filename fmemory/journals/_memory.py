@@ -31,6 +31,7 @@ from fmemory.journal import (
     Draft,
     Durability,
     Envelope,
+    Erased,
     ErasedEvent,
     Erasure,
     Finding,
@@ -256,7 +257,7 @@ class MemoryJournal:
         exclusive: bool = False,  # noqa: ARG002  nothing is left behind that this would remove
     ) -> Compaction:
         """Take data out, event by event. Pages that callers hold keep what was copied."""
-        rows, events, stubs = 0, 0, 0
+        rows = events = stubs = 0
         self._begin("compact", timeout_s)
         try:
             self._check_open()
@@ -264,18 +265,20 @@ class MemoryJournal:
                 if not 1 <= seq <= len(self._events):
                     break
                 stored = self._events[seq - 1]
-                left = erase(seq, stored.payload, erasure)
-                if left is not None:
-                    stored = StoredEvent(stored.envelope, left.payload)
-                    rows += left.erased_rows
-                    events += left.erased_events
                 end = end_of(erasure, seq)
                 if end is not None and stored.envelope.type != FORGOTTEN:
-                    more_rows, more_events = living_of(stored.payload)
-                    rows, events, stubs = rows + more_rows, events + more_events, stubs + 1
-                    stored = forgotten(stored, end)
+                    gone = living_of(stored.payload)
+                    left = forgotten(stored, end)
+                    stubs += 1
+                elif (taken := erase(seq, stored.payload, erasure)) is not None:
+                    gone = taken.erased_rows, taken.erased_events
+                    left = StoredEvent(stored.envelope, taken.payload)
+                else:
+                    continue
                 with self._lock:  # The chain is hashed under it.
-                    self._events[seq - 1] = stored
+                    self._events[seq - 1] = left
+                rows += gone[0]
+                events += gone[1]
         finally:
             self._commit_lock.release()
         return Compaction(erasure.upto, rows, events, forgotten_events=stubs)
@@ -348,6 +351,8 @@ class MemoryJournal:
     def _rows_of(self, seq: int, first: int, stop: int) -> Rows:
         """The rows of an event, if none of those from `first` to before `stop` was erased."""
         rows = self._events[seq - 1].payload
+        if isinstance(rows, Erased):
+            raise DataErased(seq)
         assert isinstance(rows, Rows)
         if rows.erased is not None and rows.erased[first:stop].any():
             raise DataErased(seq)

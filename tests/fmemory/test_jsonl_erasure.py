@@ -12,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import random
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -174,6 +175,24 @@ def test_record_of_a_put_that_takes_several_lines_goes_alone(tmp_path: Path) -> 
     other.close()
 
 
+def test_neither_a_file_nor_an_event_is_in_memory_whole(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    journal = open_store(store)
+    commit(journal, put(*[f"r{number}" for number in range(8_000)], dim=250))
+    (file,) = files_of(store)
+    size = file.stat().st_size
+    tracemalloc.start()
+    try:
+        journal.compact(
+            erasure_of(1, [(1 << LOC_ROW_BITS) + one for one in range(0, 8_000, 90)], [])
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < min(12 << 20, size), peak
+    journal.close()
+
+
 def test_store_is_written_and_read_on_after_a_compaction_by_all_handles(tmp_path: Path) -> None:
     store = tmp_path / "store"
     journal, before, choose, writer = filled(store, 15)
@@ -278,7 +297,7 @@ def test_quarantine_and_half_made_files_go_with_what_was_erased(tmp_path: Path) 
         file.write(b'{"seq":99,"batch":[1,2],"secret":"torn word"}')
     fill(journal, Writer(choose, {one.stream: one.revision for one in journal.streams()}, 900), 1)
     (kept,) = (store / "quarantine").iterdir()
-    for name in ("new-0123456789abcdef", "compact-0123456789abcdef"):
+    for name in ("new-0123456789abcdef", "rewritten-0123456789abcdef"):
         (store / "tmp").mkdir(exist_ok=True)
         (store / "tmp" / name).write_bytes(b"torn word")
     done = journal.compact(erasure_of(len(before.envelopes), before.locs[:1], []))

@@ -95,7 +95,11 @@ class JsonlJournal:
         """What an index is built from; it is in memory."""
         with _translated():
             self._core.check()
-        return fold(self._core, after, upto, stream)
+        return self._folded(after, upto, stream)
+
+    def _folded(self, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope | RowRun]:
+        with _translated():
+            yield from fold(self._core, after, upto, stream)
 
     def envelopes(
         self,

@@ -17,7 +17,7 @@ from typing import Final
 from fmemory.journal import Compaction, Erasure
 from fmemory.journals._erasure import named_seqs
 from fmemory.journals._jsonl.core import Core, Entry, EventsFile
-from fmemory.journals._jsonl.erase import is_named, still_named
+from fmemory.journals._jsonl.erase import is_named, still_named, to_forget
 from fmemory.journals._jsonl.replaced import go_on, look_again
 from fmemory.journals._jsonl.rewrite import COPY_BYTES, Written, read_back, write_without
 from fmemory.journals._jsonl.scan import Found
@@ -61,6 +61,7 @@ class Compactor:
         self._timeout_s = core.options.lock_timeout_s
         self._rows = 0
         self._events = 0
+        self._forgotten = 0
         self._pending: list[str] = []
         self._notices: list[str] = []
 
@@ -91,6 +92,7 @@ class Compactor:
             self._stored_bytes(),
             tuple(self._pending),
             tuple(self._notices),
+            self._forgotten,
         )
 
     # What is to do
@@ -105,7 +107,7 @@ class Compactor:
             entry = core.entry(seq)
             is_any_named = is_any_named or is_named(entry.found, erasure)
             named = still_named(entry.found, erasure)
-            if named is not False:
+            if named is not False or to_forget(entry.found, erasure) is not None:
                 first_seq = entry.file.first_seq
                 count = 1 if isinstance(named, bool) else int(named.sum())
                 todo[first_seq] = todo.get(first_seq, 0) + count
@@ -151,6 +153,7 @@ class Compactor:
                 if self._publish(events, end, written):
                     self._rows += written.erased_rows
                     self._events += written.erased_events
+                    self._forgotten += written.forgotten_events
                     return
         raise LogWriteFailed(
             f"compact: expected the file to stay in its place, got others {TRIES_MAX} times "
@@ -248,7 +251,7 @@ class Compactor:
     def _new_file(self) -> Iterator[tuple[OpenFile, Path]]:
         """A new file in `tmp/` that nobody but a compaction removes; gone at the end of a block."""
         core, tmp = self._core, self._core.path / TMP_NAME
-        path = tmp / f"compact-{secrets.token_hex(8)}"
+        path = tmp / f"rewritten-{secrets.token_hex(8)}"
         assert REWRITTEN_NAME.fullmatch(path.name)
         with writing(path):
             core.fs.make_folders(tmp)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from fmemory.journals._erasure import named_rows, names_event
+from fmemory.journals._erasure import end_of, named_rows, names_event
 from fmemory.journals._jsonl.lines import (
     LineFields,
     decode_payload,
@@ -19,7 +19,14 @@ from fmemory.journals._jsonl.lines import (
 )
 from fmemory.journals._jsonl.scan import Found
 from fmemory.journals._jsonl.values import erased_row_text, row_of, seal, with_escapes
-from fmemory_segments import Envelope, Erasure, chain_step, event_digest, payload_digest
+from fmemory_segments import (
+    FORGOTTEN,
+    Envelope,
+    Erasure,
+    chain_step,
+    event_digest,
+    payload_digest,
+)
 from fmemory_segments._event_meta import DTYPE_CODES
 from fmemory_segments.digest import row_digest, rows_digest
 from fmemory_segments.event import BoolArray
@@ -41,9 +48,27 @@ def still_named(found: Found, erasure: Erasure) -> BoolArray | bool:
     return named if named.any() else False
 
 
+def to_forget(found: Found, erasure: Erasure) -> int | None:
+    """The event that deleted this one, if it is to be forgotten and was not yet."""
+    seq = found.envelope.seq
+    if seq > erasure.upto or found.envelope.type == FORGOTTEN:
+        return None
+    return end_of(erasure, seq)
+
+
+def living_of(found: Found) -> tuple[int, int]:
+    """How much data an event holds: records, and 1 where it is one without records."""
+    if found.timestamps is None:
+        return 0, int(found.erased is False)
+    gone = 0 if isinstance(found.erased, bool) else int(found.erased.sum())
+    return len(found.timestamps) - gone, 0
+
+
 def is_named(found: Found, erasure: Erasure) -> bool:
     """Whether an erasure names anything of an event, there or not."""
     seq = found.envelope.seq
+    if end_of(erasure, seq) is not None:
+        return True
     if found.timestamps is None:
         return names_event(erasure, seq)
     return bool(named_rows(erasure, seq, len(found.timestamps)).any())
@@ -81,6 +106,21 @@ def erase_rows(line: bytes, named: BoolArray, salt: int) -> bytes:
     return seal(with_escapes(_to_json(fields)), salt)
 
 
+def forget_line(line: bytes, end: int, digest: bytes, salt: int) -> bytes:
+    """A line of an event that is forgotten: its place in log, batch and stream, and its time.
+
+    Args:
+        end: The event that deleted it.
+        digest: Of the event, for its first line.
+    """
+    old = _decode_line(line)
+    new = LineFields(old.seq, old.batch, old.part, old.synced, old.time, chain=old.chain)
+    if old.time:  # Only the first line of an event says when.
+        new.type, new.stream, new.revision = FORGOTTEN, old.stream, old.revision
+        new.count, new.erased = end, digest.hex()
+    return seal(with_escapes(_to_json(new)), salt)
+
+
 class Digest:
     """The digest of an event, from its lines one after the other: only one is in memory."""
 
@@ -95,6 +135,8 @@ class Digest:
         Raises:
             ValueError: It holds no payload.
         """
+        if self._payload is not None:
+            return  # Its first line said all.
         fields = decode_payload(line)
         if isinstance(fields.rows, UnsetType):
             self._payload = payload_digest(payload_of([fields]))
@@ -117,7 +159,11 @@ class Digest:
 
     def chain(self, previous: bytes, envelope: Envelope) -> bytes:
         """The chain value after the event."""
+        return chain_step(previous, self.event(envelope))
+
+    def event(self, envelope: Envelope) -> bytes:
+        """The digest of the event."""
         payload = self._payload
         if payload is None:
             payload = rows_digest(len(self._rows), b"".join(self._times), b"".join(self._rows))
-        return chain_step(previous, event_digest(envelope, payload))
+        return event_digest(envelope, payload)

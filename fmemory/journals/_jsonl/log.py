@@ -33,7 +33,7 @@ from fmemory.journal import (
 from fmemory.journals._jsonl.compact import Compactor, remove_leftovers
 from fmemory.journals._jsonl.core import Core, Options
 from fmemory.journals._jsonl.read import erased
-from fmemory.journals._jsonl.replaced import look_again
+from fmemory.journals._jsonl.replaced import each, look_again
 from fmemory.journals._jsonl.store import (
     LOCK_NAME,
     TIP_NAME,
@@ -223,8 +223,8 @@ class JsonlLog:
         seqs = self.core.seqs(after, upto, stream)
         if backwards:
             seqs = seqs[::-1]
-        for seq in seqs if limit is None else seqs[: max(limit, 0)]:
-            yield self.core.envelope(seq)
+        for found in each(self.core, seqs if limit is None else seqs[: max(limit, 0)]):
+            yield found.envelope
 
     def erased(self, after: int, upto: int, stream: Stream | None) -> Iterator[ErasedEvent]:
         """Events of which data were taken out, by seq. Cost: one system call a file."""

@@ -18,10 +18,19 @@ import numpy.typing as npt
 
 from fmemory.journals._jsonl.core import Core, Entry
 from fmemory.journals._jsonl.lines import PayloadFields, decode_payload, line_salt, payload_of
-from fmemory.journals._jsonl.replaced import fresh
+from fmemory.journals._jsonl.replaced import each, fresh
 from fmemory.journals._jsonl.scan import Found
 from fmemory.journals._jsonl.values import Row, is_sealed, row_of, vector_of
-from fmemory_segments import Envelope, ErasedEvent, LogReason, Payload, RowPage, RowRun, Stream
+from fmemory_segments import (
+    FORGOTTEN,
+    Envelope,
+    ErasedEvent,
+    LogReason,
+    Payload,
+    RowPage,
+    RowRun,
+    Stream,
+)
 from fmemory_segments.errors import RowErased, UnknownEvent
 from fmemory_segments.event import LOC_ROW_BITS, UInt64Array, VectorArray
 
@@ -175,6 +184,8 @@ class LineReader:
         seq, number = loc >> LOC_ROW_BITS, loc & _ROW_MASK
         entry = looks.entry(seq)
         found = entry.found
+        if found.envelope.type == FORGOTTEN:
+            raise _row_erased(self._core, seq, number)
         if found.timestamps is None or number >= len(found.timestamps):
             raise _no_row(self._core, seq, number)
         line = _line_of(entry, number)
@@ -208,14 +219,7 @@ class LineReader:
 
     def _living(self, row: Row, seq: int, number: int) -> Row:
         if row.digest:
-            raise RowErased(
-                f"row: expected its data, got row {number} of event {seq}, whose data a compaction "
-                f"took out ({self._core.path})",
-                reason=LogReason.ERASED,
-                path=self._core.path,
-                first_seq=seq,
-                last_seq=seq,
-            )
+            raise _row_erased(self._core, seq, number)
         return row
 
 
@@ -269,7 +273,7 @@ def erased(core: Core, after: int, upto: int, stream: Stream | None) -> Iterator
 
 def fold(core: Core, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope | RowRun]:
     """What an index is built from: puts as runs, one an event, all else as envelopes."""
-    for found in core.entries_of(after, upto, stream):
+    for found in each(core, core.seqs(after, upto, stream)):
         envelope, timestamps = found.envelope, found.timestamps
         if timestamps is None:
             yield envelope
@@ -299,6 +303,17 @@ def _row_places(line: bytes, rows: Sequence[msgspec.Raw], fields: PayloadFields)
 def _line_of(entry: Entry, row: int) -> int:
     """The number of the line that holds a record."""
     return bisect_right(entry.found.lines, row, key=itemgetter(2)) - 1
+
+
+def _row_erased(core: Core, seq: int, row: int) -> RowErased:
+    return RowErased(
+        f"row: expected its data, got row {row} of event {seq}, whose data a compaction took out "
+        f"({core.path})",
+        reason=LogReason.ERASED,
+        path=core.path,
+        first_seq=seq,
+        last_seq=seq,
+    )
 
 
 def _no_row(core: Core, seq: int, row: int) -> UnknownEvent:

@@ -8,6 +8,7 @@ are taken from there. A place that was wrong all the same is found by the checks
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from fmemory.journals._jsonl.core import Core, Entry, EventsFile
 from fmemory.journals._jsonl.scan import Found, scan
 from fmemory.journals._jsonl.store import OpenedEvents, open_events
+from fmemory_segments import FORGOTTEN
 from fmemory_segments._catalog import reading
 from fmemory_segments._walk import read_exactly
 from fmemory_segments.event import BoolArray
@@ -48,6 +50,22 @@ def look_again(core: Core) -> None:
     """Look at all files. Raises as `fresh`. Cost: one system call a file."""
     for events in core.files:
         fresh(core, events)
+
+
+def each(core: Core, seqs: Iterable[int]) -> Iterator[Found]:
+    """These events as the newest files have them: each file is looked at when its turn comes.
+
+    Raises:
+        As `fresh`.
+    """
+    looked = 0
+    for seq in seqs:
+        entry = core.entries[seq - 1]
+        if entry.file.first_seq != looked:
+            looked = entry.file.first_seq
+            if fresh(core, entry.file):
+                entry = core.entries[seq - 1]
+        yield entry.found
 
 
 def go_on(core: Core, events: EventsFile, *, is_doubted: bool = False) -> bool:
@@ -114,13 +132,17 @@ def _located(core: Core, events: EventsFile, opened: OpenedEvents) -> list[Found
     if not all(_is_same(old.found, new) for old, new in zip(known, seen, strict=True)):
         return None
     return [
-        Found(old.found.envelope, new.lines, new.chain, old.found.timestamps, new.erased)
+        new
+        if new.envelope.type == FORGOTTEN
+        else Found(old.found.envelope, new.lines, new.chain, old.found.timestamps, new.erased)
         for old, new in zip(known, seen, strict=True)
     ]
 
 
 def _is_same(old: Found, new: Found) -> bool:
     """Whether it is the same event, with no more data than before."""
+    if new.envelope.type == FORGOTTEN and old.envelope.type != FORGOTTEN:
+        return old.chain == new.chain and _place(old) == _place(new)
     if (old.envelope, old.chain) != (new.envelope, new.chain):
         return False
     if old.timestamps is None or new.timestamps is None:
@@ -129,6 +151,12 @@ def _is_same(old: Found, new: Found) -> bool:
         return False
     before, after = _mask(old), _mask(new)
     return bool((after | ~before).all())
+
+
+def _place(found: Found) -> tuple[object, ...]:
+    """What an event keeps when it is forgotten."""
+    one = found.envelope
+    return one.seq, one.stream, one.revision, one.recorded_at_ns
 
 
 def _mask(found: Found) -> BoolArray:

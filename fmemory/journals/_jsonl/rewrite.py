@@ -16,11 +16,19 @@ import msgspec
 import numpy as np
 
 from fmemory.journals._jsonl.core import Core, Entry, EventsFile
-from fmemory.journals._jsonl.erase import Digest, erase_payload, erase_rows, still_named
+from fmemory.journals._jsonl.erase import (
+    Digest,
+    erase_payload,
+    erase_rows,
+    forget_line,
+    living_of,
+    still_named,
+    to_forget,
+)
 from fmemory.journals._jsonl.lines import line_salt, parse_line
 from fmemory.journals._jsonl.scan import Batch, Found, Misplaced
 from fmemory.journals._jsonl.values import is_sealed
-from fmemory_segments import Erasure, LogReason
+from fmemory_segments import Erased, Erasure, LogReason, StoredEvent, forgotten
 from fmemory_segments._catalog import write_all, write_failed
 from fmemory_segments._files import OpenFile
 from fmemory_segments._walk import read_exactly
@@ -43,6 +51,7 @@ class Written:
         changed: Seqs of those that were changed.
         erased_rows: Records whose data are not in it any more.
         erased_events: Events without records whose data are not.
+        forgotten_events: Events that are stubs now.
     """
 
     path: Path
@@ -52,6 +61,7 @@ class Written:
     changed: set[int]
     erased_rows: int = 0
     erased_events: int = 0
+    forgotten_events: int = 0
 
 
 class _Output:
@@ -121,11 +131,19 @@ def write_without(
     output.add(source.read(0, header_bytes))
     written = Written(path, file, 0, [], set())
     for entry in entries:
-        named = still_named(entry.found, erasure)
-        found = _copy_event(core, events, source, output, entry.found, named)
-        written.found.append(found)
+        old, end = entry.found, to_forget(entry.found, erasure)
+        if end is not None:
+            written.found.append(_forget_event(core, events, source, output, old, end))
+            written.changed.add(old.envelope.seq)
+            rows, payloads = living_of(old)
+            written.erased_rows += rows
+            written.erased_events += payloads
+            written.forgotten_events += 1
+            continue
+        named = still_named(old, erasure)
+        written.found.append(_copy_event(core, events, source, output, old, named))
         if named is not False:
-            written.changed.add(found.envelope.seq)
+            written.changed.add(old.envelope.seq)
             written.erased_events += named is True
             written.erased_rows += 0 if isinstance(named, bool) else int(named.sum())
     output.flush()
@@ -148,10 +166,7 @@ def _copy_event(
     bounds = [row for _, _, row in found.lines[1:]]
     stops = [*bounds, 0 if found.timestamps is None else len(found.timestamps)]
     for (offset, size, row), stop in zip(found.lines, stops, strict=True):
-        line = source.read(offset, size + 1)
-        if line[-1:] != b"\n" or len(line) != size + 1 or not is_sealed(line[:-1], salt):
-            evidence = "a line with its checksum, got one that was changed after it was written"
-            raise core.damaged(events, LogReason.FRAME_CHECKSUM, evidence, offset, seq)
+        line = _line(core, events, source, offset, size, seq)
         try:
             if named is True:
                 line = erase_payload(line[:-1], salt) + b"\n"
@@ -164,6 +179,41 @@ def _copy_event(
     return Found(
         found.envelope, tuple(places), found.chain, found.timestamps, _together(found.erased, named)
     )
+
+
+def _forget_event(
+    core: Core, events: EventsFile, source: _Source, output: _Output, found: Found, end: int
+) -> Found:
+    """Write what is left of an event that is forgotten: as many lines, almost nothing in them."""
+    old, seq = found.envelope, found.envelope.seq
+    salt, digest = line_salt(core.store_id, seq), Digest()
+    places: list[tuple[int, int, int]] = []
+    try:
+        for offset, size, _ in found.lines:
+            digest.add(_line(core, events, source, offset, size, seq)[:-1])
+        of_event = digest.event(old)
+        for offset, size, _ in found.lines:
+            line = _line(core, events, source, offset, size, seq)[:-1]
+            line = forget_line(line, end, of_event, salt)
+            places.append((output.end, len(line), 0))
+            output.add(line + b"\n")
+    except _CANNOT as error:
+        where = found.lines[0][0]
+        raise core.damaged(events, LogReason.FRAME_CONTENT, str(error), where, seq) from error
+    stub = forgotten(StoredEvent(old, Erased(b"")), end).envelope
+    return Found(stub, tuple(places), found.chain, None, erased=True)
+
+
+def _line(
+    core: Core, events: EventsFile, source: _Source, offset: int, size: int, seq: int
+) -> bytes:
+    """A line with its newline, checked."""
+    line = source.read(offset, size + 1)
+    salt = line_salt(core.store_id, seq)
+    if line[-1:] != b"\n" or len(line) != size + 1 or not is_sealed(line[:-1], salt):
+        evidence = "a line with its checksum, got one that was changed after it was written"
+        raise core.damaged(events, LogReason.FRAME_CHECKSUM, evidence, offset, seq)
+    return line
 
 
 def _together(before: BoolArray | bool, named: BoolArray | bool) -> BoolArray | bool:

@@ -50,7 +50,7 @@ TMP_NAME: Final = "tmp"
 QUARANTINE_NAME: Final = "quarantine"
 README_NAME: Final = "README.txt"
 EVENTS_NAME: Final = re.compile(r"events-([0-9]{20})\.jsonl")
-REWRITTEN_NAME: Final = re.compile(r"compact-[0-9a-f]{16}")
+REWRITTEN_NAME: Final = re.compile(r"rewritten-[0-9a-f]{16}")
 QUARANTINED_NAME: Final = re.compile(r"events-[0-9]{20}-[0-9]{12,}-[0-9a-f]{8}\.tail")
 HEADER_BYTES_MAX: Final = 4096
 
