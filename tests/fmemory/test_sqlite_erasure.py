@@ -104,7 +104,7 @@ def unused_parts(path: Path) -> list[bytes]:
             continue
         cells = int.from_bytes(page[head + 3 : head + 5], "big")
         gap = page[head + 8 + 2 * cells : int.from_bytes(page[head + 5 : head + 7], "big")]
-        found += re.findall(rb"[^\0]{12,}", gap)
+        found += re.findall(rb"[^\0]{16,}", gap)
     return found
 
 
@@ -303,7 +303,7 @@ def test_event_without_room_asks_for_a_rebuild_until_it_was_made(
     path: Path, journal: TableJournal
 ) -> None:
     history = History(journal, Random(12))
-    history.grow(20)
+    history.grow(80)
     # As it was stored before data had room at its end.
     empty = [
         seq for seq, one in history.originals.items() if isinstance(one, Blob) and not one.data

@@ -65,9 +65,9 @@ CREATE TABLE IF NOT EXISTS fmemory_events (
     batch_id bytea,
     recorded_at_ns bigint NOT NULL,
     meta_check bigint NOT NULL,
-    erased boolean,
     meta bytea NOT NULL,
     data bytea NOT NULL,
+    erased boolean,
     PRIMARY KEY (log_id, seq)
 );
 ALTER TABLE fmemory_events ALTER COLUMN data SET STORAGE EXTERNAL;
