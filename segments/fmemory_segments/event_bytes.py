@@ -42,6 +42,7 @@ from fmemory_segments._event_meta import (
 from fmemory_segments._frame import FrameDamage, pad8
 from fmemory_segments._packer import place_payload
 from fmemory_segments._row_columns import decode_embedding_ids
+from fmemory_segments.compaction import forgotten
 from fmemory_segments.digest import payload_digest
 from fmemory_segments.event import (
     NONCE_BYTES,
@@ -52,6 +53,7 @@ from fmemory_segments.event import (
     Float64Array,
     Payload,
     Rows,
+    StoredEvent,
     UInt32Array,
     VectorArray,
 )
@@ -135,6 +137,20 @@ def erase(stored: StoredMeta, data: bytes, rows: BoolArray | None) -> EventBytes
     if not isinstance(payload, Rows):
         raise ValueError(f"event {stored.seq}: expected rows, got a payload without")
     return pack_event(stored.envelope, without_rows(payload, rows))
+
+
+def forget(stored: StoredMeta, data: bytes, end: int) -> EventBytes:
+    """The stub of a stored event: what to store instead.
+
+    Args:
+        data: Its data.
+        end: The event that deleted it.
+
+    Raises:
+        BytesDamage: The data are not what was stored. Nothing is erased whose digest is unsure.
+    """
+    stub = forgotten(StoredEvent(stored.envelope, stored.payload(data)), end)
+    return pack_event(stub.envelope, stub.payload)
 
 
 def meta_check(seq: int, recorded_at_ns: int, meta: bytes) -> int:

@@ -36,6 +36,7 @@ from fmemory.journals._postgres.schema import (
 )
 from fmemory.journals._postgres.target import PostgresTarget
 from fmemory.journals._tables.event_table import ErasedRow, EventRow, stream_key
+from fmemory_segments import FORGOTTEN
 
 IDLE = pq.TransactionStatus.IDLE
 SETTLE_TIMEOUT_S = 10.0
@@ -50,6 +51,9 @@ VALUES (%s, %s, %b, %s, %s, %b, %b, %s, %s, %b, %b)
 _REPLACE_EVENT = """
 UPDATE fmemory_events SET meta = %b, meta_check = %s, data = %b, erased = true
 WHERE log_id = %s AND seq = %s
+"""
+_FORGET_EVENT = f"""
+UPDATE fmemory_events SET type = '{FORGOTTEN}', event_key = NULL WHERE log_id = %s AND seq = %s
 """
 _MARK_EVENT = "UPDATE fmemory_events SET erased = true WHERE log_id = %s AND seq = %s"
 _UPSERT_STREAM = """
@@ -254,6 +258,10 @@ class Committer:
         with _pipeline(connection):
             with connection.cursor() as cursor:
                 cursor.executemany(_REPLACE_EVENT, values)
+            stubs = [(log_id, row.seq) for row in rows if row.is_stub]
+            if stubs:
+                with connection.cursor() as cursor:
+                    cursor.executemany(_FORGET_EVENT, stubs)
             last = connection.execute("COMMIT")
         return last.statusmessage
 

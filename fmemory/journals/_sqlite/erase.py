@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from fmemory.errors import StoreBusy
 from fmemory.journals._sqlite.file import PAUSE_S_MAX, polled
 from fmemory.journals._tables.event_table import ErasedRow
+from fmemory_segments import FORGOTTEN
 
 PENDING_VACUUM: Final = (
     "VACUUM: unused parts of pages may hold copies of erased rows; compact with exclusive=True"
@@ -40,6 +41,7 @@ SELECT stream, revision, length(CAST(type AS BLOB)), length(CAST(event_id AS BLO
 FROM fmemory_events WHERE seq = ?
 """
 _REPLACE = "UPDATE fmemory_events SET meta = ?, checksum = ?, data = ?, erased = 1 WHERE seq = ?"
+_FORGET = f"UPDATE fmemory_events SET type = '{FORGOTTEN}', event_id = NULL WHERE seq = ?"
 _HEADER_BYTES: Final = 100
 SPARE_BYTES: Final = 8
 _INTEGER_BYTES: Final = ((0x7F, 1), (0x7FFF, 2), (0x7FFFFF, 3), (0x7FFFFFFF, 4), ((1 << 47) - 1, 6))
@@ -162,6 +164,10 @@ def replace_events(database: sqlite3.Connection, pages: Pages, rows: Sequence[Er
         is_clean = is_clean and zeros is not None
         data = row.data + bytes(zeros or 0)
         database.execute(_REPLACE, (row.meta, row.check, data, row.seq)).close()
+        if row.is_stub:
+            database.execute(_FORGET, (row.seq,)).close()
+            # Entries of the index of ids are moved as SQLite likes.
+            is_clean = is_clean and old.event_id is None
     if not is_clean:
         database.execute(
             "INSERT OR REPLACE INTO fmemory_log (key, value) VALUES (?, 1)", (UNCLEAN,)
@@ -225,6 +231,8 @@ def _zeros_wanted(pages: Pages, row: ErasedRow, old: _Row) -> int | None:
     most = old.record_bytes()
     room = pages.cell_bytes(most, row.seq)
     new = old._replace(meta=len(row.meta), checksum=row.check, erased=1)
+    if row.is_stub:
+        new = new._replace(type=len(FORGOTTEN), event_id=None)
 
     def size_with(zeros: int) -> int:
         return new._replace(data=len(row.data) + zeros).record_bytes()

@@ -14,10 +14,11 @@ import numpy as np
 
 from fmemory.errors import ContractError, LogCorrupt, Reason
 from fmemory.journal import Erasure
+from fmemory.journals._erasure import end_of
 from fmemory.journals._pages import ROW_MASK
 from fmemory.journals._tables.event_table import ErasedRow, EventTable
 from fmemory.journals._tables.reads import TableReads
-from fmemory_segments import event_bytes
+from fmemory_segments import FORGOTTEN, event_bytes
 from fmemory_segments.event import LOC_ROW_BITS, BoolArray, UInt64Array
 from fmemory_segments.event_bytes import BytesDamage, StoredMeta, meta_check
 
@@ -31,6 +32,7 @@ class Done(NamedTuple):
 
     rows: int
     events: int
+    stubs: int
 
 
 class _Piece(NamedTuple):
@@ -38,16 +40,28 @@ class _Piece(NamedTuple):
 
     Attributes:
         rows: bool, shape (n,); None = the payload of an event without rows.
+        end: The event that deleted it, if it is forgotten whole; None = it is not.
     """
 
     stored: StoredMeta
     rows: BoolArray | None
+    end: int | None = None
+
+    @property
+    def row_count(self) -> int:
+        """Rows whose data go."""
+        return 0 if self.rows is None else int(self.rows.sum())
+
+    @property
+    def event_count(self) -> int:
+        """1 where the payload of an event without rows goes."""
+        return int(self.rows is None and not self.stored.is_erased)
 
 
 def erase(table: EventTable, reads: TableReads, erasure: Erasure, timeout_s: float | None) -> Done:
     """Take out what is named and still there; see `TableJournal.compact`."""
     wanted = _Wanted(table, erasure)
-    rows, events = 0, 0
+    rows, events, stubs = 0, 0, 0
     for seqs in list(_groups(wanted)):
         with table.transaction("fsync", timeout_s) as transaction:
             # Others may have been quicker: only what is there now counts.
@@ -55,9 +69,10 @@ def erase(table: EventTable, reads: TableReads, erasure: Erasure, timeout_s: flo
             if pieces:
                 transaction.replace(_without(table, pieces))
         reads.forget(seqs)
-        rows += sum(int(piece.rows.sum()) for piece in pieces if piece.rows is not None)
-        events += sum(piece.rows is None for piece in pieces)
-    return Done(rows, events)
+        rows += sum(piece.row_count for piece in pieces)
+        events += sum(piece.event_count for piece in pieces)
+        stubs += sum(piece.end is not None for piece in pieces)
+    return Done(rows, events, stubs)
 
 
 class _Wanted:
@@ -75,7 +90,9 @@ class _Wanted:
         self._loc_seqs = self._locs >> np.uint64(LOC_ROW_BITS)
         whole = np.unique(np.asarray(erasure.seqs, np.uint64))
         self._whole = whole[whole <= limit]
-        self.seqs: UInt64Array = np.union1d(self._loc_seqs, self._whole)
+        self._erasure = erasure
+        forget = erasure.forget[erasure.forget <= limit]
+        self.seqs: UInt64Array = np.union1d(np.union1d(self._loc_seqs, self._whole), forget)
 
     def pieces(self, reads: TableReads, seqs: Sequence[int]) -> list[_Piece]:
         """What is still to be taken out of these events, by metas as they are now."""
@@ -90,6 +107,14 @@ class _Wanted:
         return found
 
     def _piece(self, stored: StoredMeta) -> _Piece | None:
+        if stored.event.type == FORGOTTEN:
+            return None
+        end = end_of(self._erasure, stored.seq)
+        if end is not None:
+            rows = np.ones(stored.row_count, np.bool_) if stored.has_rows else None
+            if rows is not None and stored.erased_rows is not None:
+                rows &= ~stored.erased_rows
+            return _Piece(stored, rows, end)
         low, high = np.searchsorted(self._loc_seqs, [stored.seq, stored.seq + 1]).tolist()
         at = int(np.searchsorted(self._whole, stored.seq))
         is_whole = at < len(self._whole) and int(self._whole[at]) == stored.seq
@@ -142,9 +167,14 @@ def _groups(wanted: _Wanted) -> Iterator[list[int]]:
 def _without(table: EventTable, pieces: Sequence[_Piece]) -> list[ErasedRow]:
     data = table.data_of({piece.stored.seq: piece.stored.check for piece in pieces})
     rows = []
-    for stored, gone in pieces:
+    for stored, gone, end in pieces:
+        had = data.get(stored.seq, b"")
         try:
-            packed = event_bytes.erase(stored, data.get(stored.seq, b""), gone)
+            packed = (
+                event_bytes.erase(stored, had, gone)
+                if end is None
+                else event_bytes.forget(stored, had, end)
+            )
         except BytesDamage as damage:
             raise LogCorrupt(
                 f"event {stored.seq}: {damage.args[0]} ({table.path}); its digest cannot be kept,"
@@ -155,5 +185,5 @@ def _without(table: EventTable, pieces: Sequence[_Piece]) -> list[ErasedRow]:
                 last_seq=stored.seq,
             ) from damage
         check = meta_check(stored.seq, stored.recorded_at_ns, packed.meta)
-        rows.append(ErasedRow(stored.seq, packed.meta, check, packed.data))
+        rows.append(ErasedRow(stored.seq, packed.meta, check, packed.data, end is not None))
     return rows

@@ -60,12 +60,17 @@ class EventRow(NamedTuple):
 
 
 class ErasedRow(NamedTuple):
-    """An event of which data were taken out, to be stored in the place of what it was."""
+    """An event of which data were taken out, to be stored in the place of what it was.
+
+    Attributes:
+        is_stub: It was forgotten: its type is `event_forgotten` now, and it has no event id.
+    """
 
     seq: int
     meta: bytes
     check: int
     data: bytes
+    is_stub: bool = False
 
 
 class Part(NamedTuple):

@@ -235,7 +235,15 @@ class TableJournal:
         done = erase(self._table, self._reads, erasure, timeout_s)
         pending = self._table.scrub(exclusive=exclusive, timeout_s=timeout_s)
         after = self._table.stored_bytes()
-        return Compaction(erasure.upto, done.rows, done.events, before, after, pending)
+        return Compaction(
+            erasure.upto,
+            done.rows,
+            done.events,
+            before,
+            after,
+            pending,
+            forgotten_events=done.stubs,
+        )
 
     def sync(self, upto: int | None = None) -> int:
         """Make events durable."""
