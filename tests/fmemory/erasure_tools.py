@@ -196,10 +196,10 @@ def check_erased(journal: Journal, before: Before, locs: set[int], seqs: set[int
         assert payload_digest(new) == payload_digest(old)
         _check_payload(event.seq, old, new, locs, seqs)
     _check_rows(journal, before, locs)
-    told = list(journal.erased(0, count))  # type: ignore[attr-defined]
+    told = list(journal.erased(0, count))
     assert list(map(_plain, told)) == _expected(before, locs, seqs)
     for stream in STREAMS:
-        of_stream = journal.erased(0, count, stream)  # type: ignore[attr-defined]
+        of_stream = journal.erased(0, count, stream)
         assert [one.seq for one in of_stream] == [
             one.seq for one in told if before.envelopes[one.seq - 1].stream == stream
         ]
@@ -209,7 +209,7 @@ def erased_now(journal: Journal) -> tuple[set[int], set[int]]:
     """Places of the rows, and events without rows, of which a journal says that they are erased."""
     locs: set[int] = set()
     seqs: set[int] = set()
-    for one in journal.erased(0, journal.refresh()):  # type: ignore[attr-defined]
+    for one in journal.erased(0, journal.refresh()):
         if one.rows is None:
             seqs.add(one.seq)
         else:
