@@ -6,16 +6,15 @@ nonce goes with the data: a digest that is left cannot confirm a guess. No I/O h
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fmemory.journal import Blob, Erased, ErasedEvent, Erasure, Payload, Rows
-from fmemory_segments import payload_digest, row_digests
+from fmemory_segments import payload_digest
+from fmemory_segments._erase import without_rows
 from fmemory_segments.event import (
     LOC_ROW_BITS,
-    NONCE_BYTES,
     BoolArray,
     UInt64Array,
 )
@@ -84,40 +83,6 @@ def erase(seq: int, payload: Payload, erasure: Erasure) -> Left | None:
     if isinstance(payload, Blob) and names_event(erasure, seq):
         return Left(Erased(payload_digest(payload)), 0, 1)
     return None
-
-
-def without_rows(rows: Rows, named: BoolArray) -> Rows:
-    """Rows of which those named, and those erased before, are empty but for their digests.
-
-    Args:
-        named: bool, shape (n,).
-    """
-    erased = named.copy() if rows.erased is None else named | rows.erased
-    digests = row_digests(rows)
-    digests = np.where(erased[:, None], digests, np.uint8(0))
-    sizes = np.diff(rows.note_offsets.astype(np.int64))
-    sizes[erased] = 0
-    offsets = np.zeros(len(rows) + 1, "<u4")
-    np.cumsum(sizes, out=offsets[1:])
-    starts = rows.note_offsets.tolist()
-    living = np.flatnonzero(~erased).tolist()
-    vectors = np.ascontiguousarray(rows.vectors).copy()
-    vectors[erased] = 0
-    nonces = np.frombuffer(rows.nonces, np.uint8).reshape(-1, NONCE_BYTES).copy()
-    nonces[erased] = 0
-    return replace(
-        rows,
-        notes=b"".join(bytes(rows.notes[starts[row] : starts[row + 1]]) for row in living),
-        note_offsets=offsets,
-        vectors=vectors,
-        embedding_ids=tuple(
-            None if gone else one
-            for one, gone in zip(rows.embedding_ids, erased.tolist(), strict=True)
-        ),
-        nonces=nonces.tobytes(),
-        erased=erased,
-        digests=digests,
-    )
 
 
 def erased_of(seq: int, payload: Payload) -> ErasedEvent | None:
