@@ -220,12 +220,14 @@ class SegmentJournal:
             stats = self._log.stats()
         except LogError as error:
             raise_translated(error)
-        return JournalSizes(stats.stored_bytes, stats.segment_count)
+        return JournalSizes(stats.stored_bytes, stats.segment_count, stats.fragment_count)
 
     def health(self) -> JournalHealth:
         """The state of the handle."""
         health = self._log.health()
-        return JournalHealth(health.state, health.durable_seq, health.notices)
+        failure = health.compaction_failure
+        failed = (f"the last compaction failed: {failure}",) if failure else ()
+        return JournalHealth(health.state, health.durable_seq, (*health.notices, *failed))
 
     def close(self) -> None:
         """Release files and threads."""

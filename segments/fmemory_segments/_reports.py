@@ -23,6 +23,7 @@ class LogStats:
         index_bytes: Memory of the places of events and rows in this process.
         manifest_no: How many times a compaction took effect.
         compacted_at_ns: When the last one did; None = never.
+        fragment_count: Sealed segments that were never compacted.
     """
 
     event_count: int
@@ -32,6 +33,7 @@ class LogStats:
     index_bytes: int
     manifest_no: int = 0
     compacted_at_ns: int | None = None
+    fragment_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,10 @@ def stats_of(core: Core) -> LogStats:
         index_bytes=sum(segment.index.size_bytes for segment in segments),
         manifest_no=core.manifest_no,
         compacted_at_ns=manifest.created_ns if manifest is not None else None,
+        fragment_count=sum(
+            segment.is_sealed and not segment.header.is_compacted and segment.index.event_count > 0
+            for segment in segments
+        ),
     )
 
 

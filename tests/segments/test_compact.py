@@ -392,3 +392,12 @@ def test_outputs_are_cut_between_events_at_the_limit() -> None:
     limit = choose_module.OUTPUT_BYTES
     group = [_share(1, [limit // 2, limit // 2, limit // 2]), _share(4, [2 * limit, 1, 1])]
     assert list(outputs_of(group)) == [(1, 2), (3, 3), (4, 4), (5, 6)]
+
+
+def test_stats_count_what_was_never_compacted(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", segment_frames_max=2) as log:
+        for _ in range(7):
+            say(log, b"word")
+        assert (log.stats().segment_count, log.stats().fragment_count) == (4, 3)
+        log.compact(erasure_at(7))
+        assert log.stats().fragment_count == 0
