@@ -345,7 +345,7 @@ class ForgettingPart(LogSuiteBase):
         assert log.compact(forget_before=log.event(1).recorded_at).forgotten_events == 0
 
     @pytest.mark.parametrize("before", [0, -1, 1.5, True, "8", datetime(2025, 1, 1)])
-    def test_moment_that_is_none_is_refused(self, log: LogBackend, before: object) -> None:
+    def test_forgetting_before_no_moment_is_refused(self, log: LogBackend, before: object) -> None:
         self.live(log)
         with self.nothing_written(log), pytest.raises(ContractError):
             self.untyped(log, "compact", forget_before=before)
