@@ -20,6 +20,7 @@ from fmemory_segments._obsolete import (
     compact_lock,
     empty_quarantine,
     empty_tmp,
+    forget_tmp,
     remove_replaced,
     replaced_files,
 )
@@ -190,6 +191,8 @@ class Compactor:
                 listing = list_store(core.fs, core.path)
                 paths = replaced_files(core, listing)
                 pending += remove_replaced(core, listing)
+                # What was written under a name of `tmp/` must not come back under it either.
+                pending += forget_tmp(core)
             notices += [f"{path.name} was replaced and removed" for path in paths]
             if len(erasure.locs) or len(erasure.seqs):
                 with self._writer.exclusive(timeout_s), reading(core.path):
