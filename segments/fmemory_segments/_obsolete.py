@@ -44,7 +44,11 @@ def compact_lock(core: Core, timeout_s: float) -> Iterator[FileLock]:
     path = core.path / COMPACT_LOCK_NAME
     with writing(path):
         fd = core.fs.open_file(path, write=True, create=True)
-    lock = FileLock(core.fs, fd, path)
+        try:
+            lock = FileLock(core.fs, fd, path)
+        except BaseException:
+            core.fs.close(fd)
+            raise
     core.compact_lock = lock
     try:
         with lock.held(timeout_s):
@@ -135,7 +139,7 @@ def empty_tmp(core: Core, prefix: str) -> None:
 
 
 def forget_tmp(core: Core) -> list[str]:
-    """Have on disk that files of `tmp/` have other names now, or none; what failed, as sentences."""
+    """Have on disk that files of `tmp/` have other names now; what failed, as sentences."""
     try:
         if core.fs.kind(core.tmp) is FileKind.FOLDER:
             sync_folder(core.fs, core.tmp)
