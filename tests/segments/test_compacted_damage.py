@@ -7,6 +7,7 @@ and forged with right checksums. `FMEMORY_TEST_ROUNDS=8` flips every bit of each
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
@@ -30,6 +31,7 @@ from fmemory_segments._batch import BatchMeta
 from fmemory_segments._block import BlockMeta
 from fmemory_segments._compacted import FrameContent, pack_content
 from fmemory_segments._compacted_seal import CompactedSealBuilder
+from fmemory_segments._event_meta import BlockRows
 from fmemory_segments._frame import FrameFlag, FrameKind, frame_bytes, pack_frame, unpack_header
 from fmemory_segments._header import SegmentFlag, SegmentHeader, pack_header
 from fmemory_segments._seal import TRAILER, SealMeta, pack_seal
@@ -366,16 +368,7 @@ def said_otherwise(content: FrameContent) -> FrameContent:
     assert isinstance(says, BlockMeta)
     crcs = (np.frombuffer(says.row_crcs, "<u4") + np.uint32(1)).tobytes()
     changed = msgspec.structs.replace(says, row_crcs=crcs)
-    return FrameContent(
-        content.kind,
-        content.event_count,
-        content.first_seq,
-        content.time_ns,
-        content.meta,
-        content.parts,
-        content.data_bytes,
-        changed,
-    )
+    return dataclasses.replace(content, says=changed)
 
 
 def test_frames_in_another_order_are_damage(tmp_path: Path) -> None:
@@ -457,3 +450,22 @@ def test_an_unreadable_file_is_told_as_such(store: Path) -> None:
             assert error.reason is LogReason.READ_FAILED
             continue
         assert LogReason.READ_FAILED in {one.reason for one in found}, number
+
+
+def test_a_seal_with_fewer_rows_than_the_ledger_is_damage(tmp_path: Path) -> None:
+    real = fold_frames(events(), ERASURE)
+    said = list(real)
+    ledger = said[0]
+    assert isinstance(ledger.says, list)
+    place = ledger.says[0].place
+    assert isinstance(place, BlockRows)
+    place = msgspec.structs.replace(place, timestamps=place.timestamps[:16])
+    first = msgspec.structs.replace(ledger.says[0], keys=("a", "b"), place=place)
+    said[0] = dataclasses.replace(ledger, says=[first, *ledger.says[1:]])
+    path = forge(tmp_path / "forged", real, seal_from=said)
+    assert LogReason.SEAL in [one.reason for one in damage(path)]
+    with Log.open(path, read_only=True) as log:
+        for ask in (lambda: log.payloads([1]), lambda: log.head(1)):
+            with pytest.raises(LogCorrupt) as raised:
+                ask()
+            assert raised.value.first_seq == 1
