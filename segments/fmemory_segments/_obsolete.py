@@ -44,7 +44,11 @@ def compact_lock(core: Core, timeout_s: float) -> Iterator[FileLock]:
     path = core.path / COMPACT_LOCK_NAME
     with writing(path):
         fd = core.fs.open_file(path, write=True, create=True)
-    lock = FileLock(core.fs, fd, path)
+        try:
+            lock = FileLock(core.fs, fd, path)
+        except BaseException:
+            core.fs.close(fd)
+            raise
     core.compact_lock = lock
     try:
         with lock.held(timeout_s):
@@ -132,6 +136,16 @@ def empty_tmp(core: Core, prefix: str) -> None:
             continue
         except OSError as error:
             core.note(f"could not remove {path}: {write_failed(error, path)}")
+
+
+def forget_tmp(core: Core) -> list[str]:
+    """Have on disk that files of `tmp/` have other names now; what failed, as sentences."""
+    try:
+        if core.fs.kind(core.tmp) is FileKind.FOLDER:
+            sync_folder(core.fs, core.tmp)
+    except OSError as error:
+        return [f"names of {core.tmp} may come back: {write_failed(error, core.tmp)}"]
+    return []
 
 
 def empty_quarantine(core: Core) -> tuple[list[str], list[str]]:
