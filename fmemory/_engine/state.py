@@ -412,16 +412,17 @@ class State:
 
     def _upto_of_records(self, namespace: tuple[str, ...]) -> int:
         """As `upto`, once it is sure that the records of then are all kept."""
-        newest, fixed = self.reader.refresh(), self.fixed
+        stream = records_stream(namespace)
+        newest, fixed = self._folded_first(stream), self.fixed
         if fixed is None:
             return newest
-        if fixed < newest and fixed < (floor := self._floor(records_stream(namespace))):
+        if fixed < newest and fixed < (floor := self._floor(stream)):
             raise self._compacted(floor)
         return fixed
 
     def _upto_of_stream(self, stream: Stream) -> int:
         """As `upto`, once it is sure that no event of then was forgotten."""
-        newest, fixed = self.reader.refresh(), self.fixed
+        newest, fixed = self._folded_first(stream), self.fixed
         if fixed is None:
             return newest
         if fixed < newest:
@@ -430,6 +431,15 @@ class State:
             if fixed < (floor := self._stub_floors[stream]):
                 raise self._compacted(floor)
         return fixed
+
+    def _folded_first(self, stream: Stream) -> int:
+        """The newest seq, once a past is folded: what is missing in it then shows in its floor."""
+        newest = self.reader.refresh()
+        if self.fixed is None:
+            return newest
+        with self._lock:
+            self._projection.revision(self.reader, stream, self.fixed)
+        return self.reader.refresh()
 
     def _floor(self, stream: Stream, *, anew: bool = False) -> int:
         if anew or stream not in self._floors:

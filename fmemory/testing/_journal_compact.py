@@ -395,6 +395,18 @@ class ForgetPart(JournalSuiteBase):
         )
         assert [one[0] for one in found if isinstance(one, tuple)] == ["d", "e"]
 
+    @pytest.mark.parametrize("rows", [1, 2])
+    def test_row_of_a_forgotten_event_is_refused_as_erased(
+        self, journal: Journal, rows: int
+    ) -> None:
+        fill(journal)
+        journal.compact(erasure(journal, forget={1: 7}))
+        wanted = np.array([loc(1, row) for row in range(rows)], np.uint64)
+        for read in (lambda: journal.rows(wanted), lambda: journal.row(loc(1, rows - 1))):
+            with pytest.raises(DataErased) as caught:
+                read()
+            assert caught.value.seq == 1
+
     def test_forgotten_events_are_listed_as_erased_whole(self, journal: Journal) -> None:
         fill(journal)
         journal.compact(erasure(journal, locs=[loc(1)], forget={1: 7, 6: 7}))

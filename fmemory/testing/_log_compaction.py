@@ -286,6 +286,28 @@ class ForgettingPart(LogSuiteBase):
         assert log.compact(forget_before=8).forgotten_events == 0
         assert log.compact(forget_before=100).forgotten_events == 2
 
+    @needs(Capability.SHARED)
+    def test_handle_that_missed_a_deletion_sees_it_though_it_is_forgotten(
+        self, stores: Stores
+    ) -> None:
+        here, there = as_log(stores.open()), as_log(stores.open())
+        self.put(here, record("gone"), record("kept"))
+        self.set_meta(here, "k", 1, ("n",))
+        here.append_transcript_messages("s1", said("before"))
+        before = readable(there), scan_ids(there, ("n",))
+        assert before[1] == []
+        self.delete(here, "gone")
+        self.clear(here, ("n",))
+        here.delete_session("s1")
+        here.append_transcript_messages("s1", said("after"))
+        self.set_meta(here, "other", 2, ("n",))
+        here.compact(forget_before=here.head().seq + 1)
+        assert scan_ids(there) == ["kept"]
+        assert (readable(there), there.verify()) == (readable(here), here.verify())
+        assert there.get_meta(there.meta_get_request("k", ("n",))).value is None
+        self.put(there, record("gone"))
+        assert scan_ids(here) == ["kept", "gone"]
+
     def test_verify_tells_of_what_was_forgotten_and_proves_the_rest(self, log: LogBackend) -> None:
         self.live(log)
         pinned = log.head()

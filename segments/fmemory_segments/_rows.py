@@ -24,6 +24,7 @@ from fmemory_segments._catalog import read_failed
 from fmemory_segments._compacted_index import CompactedIndex
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import DTYPES
+from fmemory_segments._events import envelopes
 from fmemory_segments._frame import Buffer
 from fmemory_segments._frames import read, read_block, read_frame, row_damage
 from fmemory_segments._places import Int64Array, RowPlaces, RunPlace
@@ -36,6 +37,7 @@ from fmemory_segments._spans import (
 )
 from fmemory_segments.errors import LogReason, RowErased, UnknownEvent
 from fmemory_segments.event import (
+    FORGOTTEN,
     LOC_ROW_BITS,
     BoolArray,
     RowPage,
@@ -242,8 +244,13 @@ def _group(core: Core, segment: Segment, at: Int64Array | None, locs: UInt64Arra
 
 def _missing(core: Core, segment: Segment, loc: int) -> UnknownEvent | RowErased:
     """The error for a loc that names no row that can be read."""
+    seq = loc >> LOC_ROW_BITS
     if segment.index.slot_of(loc) is not None:
         return _row_erased(segment, loc)
+    if segment.base_seq <= seq < segment.next_seq:
+        (event,) = envelopes(core, seq - 1, seq, stream=None, backwards=False, limit=1)
+        if event.type == FORGOTTEN:  # How many rows it had is not kept.
+            return _row_erased(segment, loc)
     return _unknown(core, loc)
 
 

@@ -30,7 +30,7 @@ from fmemory.journal import (
 )
 from fmemory.journals._pages import merged, row_spans
 from fmemory.journals._tables.event_table import EventTable, MetaRow, Part, stream_key
-from fmemory_segments import chain_step, event_digest, payload_digest
+from fmemory_segments import FORGOTTEN, chain_step, event_digest, payload_digest
 from fmemory_segments.event import (
     LOC_ROW_BITS,
     ZERO_CHAIN,
@@ -330,6 +330,8 @@ class TableReads:
         metas = self._metas_of(seq for seq, _, _ in spans)
         for seq, first, stop in spans:
             stored = metas[seq]
+            if stored.event.type == FORGOTTEN:  # How many rows it had is not kept.
+                raise DataErased(seq)
             if not stored.has_rows or stop > stored.row_count:
                 raise NotFound(
                     f"row: expected row {stop - 1} of event {seq}, got an event with"
