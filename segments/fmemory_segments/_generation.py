@@ -51,7 +51,7 @@ def adopt(core: Core, *, synced_seq: int) -> Loaded:
 
 
 def renew(core: Core) -> bool:
-    """Use the segments that hold now, up to the one that was read last.
+    """Use the segments that hold now, up to the one that was read last. Under the tail lock.
 
     Returns:
         False if that one was replaced as well, which happens to a handle that has read nothing for
@@ -75,6 +75,7 @@ def renew(core: Core) -> bool:
     core.manifest = listing.manifest
     core.set_segments(segments)
     core.keep_files()
+    core.recent.clear()  # What an event says may be less now.
     return True
 
 
