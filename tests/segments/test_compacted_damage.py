@@ -1,8 +1,8 @@
 """No changed byte of a compacted segment goes unnoticed, and what is damaged has a name.
 
 Goal: whoever reads gets what was written or an error, and `verify` names the event and the record.
-Method: every byte of a small compacted file is changed, its frames are cut out, zeroed, exchanged
-and forged with right checksums. `FMEMORY_TEST_ROUNDS=8` flips every bit of each byte.
+Method: bytes of a small compacted file are changed, its frames are cut out, zeroed, exchanged and
+forged with right checksums. `FMEMORY_TEST_ROUNDS=8` flips every bit of every byte.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def test_every_changed_byte_is_found_by_verify(store: Path) -> None:
     segment = segment_of(store)
     content = segment.read_bytes()
     assert damage(store) == []
-    for bit in range(ROUNDS % 9):
-        for at in range(len(content)):
+    for bit in range(min(ROUNDS, 8)):
+        for at in range(0, len(content), 1 if ROUNDS > 1 else 3):
             changed = bytearray(content)
             changed[at] ^= 1 << (at + bit) % 8
             segment.write_bytes(changed)
@@ -139,7 +139,7 @@ def test_no_changed_byte_makes_a_read_answer_something_else(store: Path) -> None
     segment = segment_of(store)
     content = segment.read_bytes()
     wanted = answers(store)
-    for at in range(0, len(content), max(1, 8 - ROUNDS)):
+    for at in range(0, len(content), max(1, 12 - ROUNDS)):
         changed = bytearray(content)
         changed[at] ^= 0x10
         segment.write_bytes(changed)
