@@ -30,6 +30,7 @@ from fmemory_segments import (
 from fmemory_segments._batch import BatchMeta
 from fmemory_segments._block import BlockMeta
 from fmemory_segments._compacted import FrameContent, pack_content
+from fmemory_segments._compacted_file import Written
 from fmemory_segments._compacted_seal import CompactedSealBuilder
 from fmemory_segments._event_meta import BlockRows
 from fmemory_segments._frame import FrameFlag, FrameKind, frame_bytes, pack_frame, unpack_header
@@ -44,6 +45,7 @@ from tests.segments.compacted_tools import (
     blob,
     compacted_store,
     fold_frames,
+    list_segments,
 )
 from tests.segments.event_strategies import SALT, chain_of, make_rows
 from tests.segments.log_tools import RECORDS, ROUNDS, SESSION, FailingFileSystem
@@ -287,7 +289,9 @@ def forge(
         salt=SALT,
         offset=len(content),
     )
-    (path / "seg-00000000000000000001-000001.log").write_bytes(content + b"".join(buffers))
+    content += b"".join(buffers)
+    (path / "seg-00000000000000000001-000001.log").write_bytes(content)
+    list_segments(path, [0], [Written(6, chain or chain_of(events()), len(content), 0, 0)])
     return path
 
 
