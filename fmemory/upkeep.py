@@ -54,7 +54,7 @@ class LogUpkeep(Runner, ABC):
 
         Durability: on disk when this returns.
         Cost: O(events) to see what is dead, and all of the bytes that are written anew; memory of
-            the index and of some tens of MiB.
+            the index, and of about 96 MiB of living data.
         """
 
     async def acompact(

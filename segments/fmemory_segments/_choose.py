@@ -21,7 +21,7 @@ from fmemory_segments.compaction import Erasure
 from fmemory_segments.errors import InvalidDraft, LogReason, UnknownEvent
 from fmemory_segments.event import LOC_ROW_BITS, NONCE_BYTES, BoolArray, UInt64Array
 
-OUTPUT_BYTES: Final = 32 * 1024 * 1024
+OUTPUT_BYTES: Final = 96 * 1024 * 1024
 FRAGMENT_BYTES: Final = 8 * 1024 * 1024
 FRAGMENTS_MIN: Final = 4
 EVENT_WEIGHT: Final = 128

@@ -149,6 +149,11 @@ class SegmentIndex:
         return self._slots[: self.slot_count]
 
     @property
+    def living_slots(self) -> int:
+        """How many slots hold data: those of what was erased say no place."""
+        return int(np.count_nonzero(self.slots[:, _START]))
+
+    @property
     def frame_offsets(self) -> Int64Array:
         """Offset of each frame in the file."""
         return self._frames[: self.frame_count].astype(np.int64) * ALIGNMENT

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fmemory_segments._catalog import HALF_COMPACTED, Listing, writing
-from fmemory_segments._chain import next_chain
+from fmemory_segments._chain import checked_frames
 from fmemory_segments._choose import Share, outputs_of
 from fmemory_segments._compacted_file import Written, write_compacted
 from fmemory_segments._core import Core
@@ -178,22 +178,20 @@ def _read_back(core: Core, output: Output, given: _Counted) -> None:
     written, header = output.written, output.header
     reader = Core(core.fs, core.path, core.options)
     reader.store_id = core.store_id
-    found = _Counted(())
     try:
         segment = open_sealed(reader, output.path, header)
         reader.set_segments((segment,))
-        reader.head_seq = segment.next_seq - 1
-        found = _Counted(stored_events(reader, header.base_seq, reader.head_seq))
-        chain = header.prev_chain
-        for event in found:
-            chain = next_chain(chain, event)
+        reader.head_seq = last_seq = segment.next_seq - 1
+        found, chain = segment.index.living_slots, header.prev_chain
+        for frame in checked_frames(reader, segment, header.base_seq - 1, last_seq):
+            chain = frame.next_chain(chain)
     except LogCorrupt as error:
         raise _not_as_written(output.path, str(error)) from error
     living = given.living - written.erased_rows - written.erased_events
-    if (found.last_seq, found.living, chain) != (given.last_seq, living, written.chain):
+    if (last_seq, found, chain) != (given.last_seq, living, written.chain):
         raise _not_as_written(
             output.path,
-            f"{found.living} living rows and payloads up to seq {found.last_seq} with chain "
+            f"{found} living rows and payloads up to seq {last_seq} with chain "
             f"{chain.hex()}, where {living} up to {given.last_seq} with {written.chain.hex()} "
             "were written",
         )

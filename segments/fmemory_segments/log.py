@@ -398,7 +398,7 @@ class Log:
 
         Durability: on disk when this returns.
         Cost: O(bytes) of the segments concerned, read twice and hashed twice; memory of the living
-            data of one new segment, about 32 MiB.
+            data of one new segment, about 96 MiB.
         """
         return self._compactor.compact(erasure, timeout_s)
 
