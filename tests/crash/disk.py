@@ -1,46 +1,27 @@
-"""After a power cut at any moment, what was acknowledged is there and nothing else is believed.
+"""A disk that a power cut may strike: what was synced stays, the rest is kept in any part.
 
-Goal: P1, P3 and P4 against a disk that keeps what was synced and any part of what was not. Method:
-a file system records every write, truncate, sync and name; pass 2 takes the state after each call
-and builds disks from it: of writes since a file's last sync all, none, a prefix or some sectors,
-the others absent, zeros or garbage; of names since their folder's last sync a prefix. What would
-have to break: an acknowledgement before its sync, a name before its content, a verdict that takes
-torn bytes for damage or the other way round.
+`RecordingFileSystem` writes through to the real one and notes every write, cut, sync and name, so
+that `Disk.states` can build what a cut at that moment may have left: of the changes of a file since
+its last sync all, none, a prefix or some sectors, the others absent, zeros or garbage; of names
+since their folder's last sync a prefix, or any of them.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from fmemory_segments import Log
-from fmemory_segments._frames import read_metas
-from fmemory_segments.errors import LogPoisoned
-from tests.segments.log_tools import (
-    ROUNDS,
-    WatchedFileSystem,
-    contents,
-    damage_findings,
-    events_only,
-    opens,
-    put,
-    say,
-)
+from tests.segments.log_tools import WatchedFileSystem
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 SECTOR_BYTES = 512
-SEED = int(os.environ.get("FMEMORY_TEST_SEED", "20240608"))
-SAMPLES = 3 * ROUNDS
+MODES = ("all", "none", "prefix", "sectors", "zeros", "garbage")
 
 
 @dataclass
@@ -73,33 +54,68 @@ def apply(content: bytes, change: Change) -> bytes:
     return before + change.data + content[end:]
 
 
+NameChange = list[tuple[Path, int | None]]
+"""What one call did to names, which happens at once: number of the file, or None = gone."""
+
+
 @dataclass
 class Disk:
     """All that matters for what a power cut leaves."""
 
     files: dict[int, File] = field(default_factory=dict)
     names: dict[Path, int] = field(default_factory=dict)
-    pending_names: list[tuple[Path, int | None]] = field(default_factory=list)
+    pending_names: list[NameChange] = field(default_factory=list)
 
     def copy(self) -> Disk:
         files = {number: File(one.durable, list(one.pending)) for number, one in self.files.items()}
         return Disk(files, dict(self.names), list(self.pending_names))
 
-    def cut(self, choose: random.Random) -> dict[Path, bytes]:
+    def states(
+        self, choose: random.Random, samples: int, modes: Sequence[str] = MODES
+    ) -> Iterator[dict[Path, bytes]]:
+        """Files that a power cut may leave: the extremes, all writes but one, then random ones."""
+        for name_count in sorted({0, len(self.pending_names)}):
+            names = self._names(self.pending_names[:name_count])
+            for mode in modes:
+                yield {
+                    path: survivor(self.files[number], mode, choose)
+                    for path, number in names.items()
+                }
+        for number, file in self.files.items():
+            for at in range(len(file.pending) - 1):
+                kept = self.copy()
+                del kept.files[number].pending[at]
+                yield {
+                    path: survivor(kept.files[one], "all", choose)
+                    for path, one in kept._names(kept.pending_names).items()
+                }
+        for _ in range(samples):
+            yield self.cut(choose, modes)
+
+    def cut(self, choose: random.Random, modes: Sequence[str] = MODES) -> dict[Path, bytes]:
         """The files that one possible power cut leaves."""
+        kept = self.pending_names[: choose.randint(0, len(self.pending_names))]
+        if choose.random() < 0.25:
+            kept = [one for one in self.pending_names if choose.random() < 0.5]
+        return {
+            path: survivor(self.files[number], choose.choice(modes), choose)
+            for path, number in self._names(kept).items()
+        }
+
+    def _names(self, kept: list[NameChange]) -> dict[Path, int]:
         names = dict(self.names)
-        for path, number in self.pending_names[: choose.randint(0, len(self.pending_names))]:
-            if number is None:
-                names.pop(path, None)
-            else:
-                names[path] = number
-        return {path: survivor(self.files[number], choose) for path, number in names.items()}
+        for change in kept:
+            for path, number in change:
+                if number is None:
+                    names.pop(path, None)
+                else:
+                    names[path] = number
+        return names
 
 
-def survivor(file: File, choose: random.Random) -> bytes:
+def survivor(file: File, mode: str, choose: random.Random) -> bytes:
     """The content of a file of which the changes since its last sync were kept in part."""
     content = file.durable
-    mode = choose.choice(["all", "none", "prefix", "sectors", "zeros", "garbage"])
     pending = file.pending
     if mode == "none":
         return content
@@ -135,7 +151,11 @@ def sectors(change: Change) -> list[tuple[int, int]]:
 
 
 class RecordingFileSystem(WatchedFileSystem):
-    """The real file system, with a disk as a power cut would find it beside it."""
+    """The real file system, with a disk as a power cut would find it beside it.
+
+    Args:
+        after: Called after every call that changed the disk.
+    """
 
     def __init__(self, after: Callable[[], None]) -> None:
         super().__init__()
@@ -144,18 +164,19 @@ class RecordingFileSystem(WatchedFileSystem):
         self._now: dict[Path, int] = {}
         self._by_fd: dict[int, int | Path] = {}
 
-    def _link(self, path: Path, number: int | None) -> None:
-        self.disk.pending_names.append((path, number))
-        if number is None:
-            self._now.pop(path, None)
-        else:
-            self._now[path] = number
+    def _link(self, *change: tuple[Path, int | None]) -> None:
+        self.disk.pending_names.append(list(change))
+        for path, number in change:
+            if number is None:
+                self._now.pop(path, None)
+            else:
+                self._now[path] = number
 
     def _created(self, path: Path, fd: int) -> int:
         if path not in self._now:
             number = len(self.disk.files)
             self.disk.files[number] = File()
-            self._link(path, number)
+            self._link((path, number))
         self._by_fd[fd] = self._now[path]
         return fd
 
@@ -204,159 +225,40 @@ class RecordingFileSystem(WatchedFileSystem):
         if isinstance(subject, int):
             self.disk.files[subject].sync()
         else:
-            kept = []
-            for path, number in self.disk.pending_names:
-                if path.parent != subject:
-                    kept.append((path, number))
-                elif number is None:
+            self._sync_folder(subject)
+        self._after()
+
+    def _sync_folder(self, folder: Path) -> None:
+        """The changes of names in a folder are on disk, and all that one call did with them."""
+        kept = []
+        for change in self.disk.pending_names:
+            if all(path.parent != folder for path, _ in change):
+                kept.append(change)
+                continue
+            for path, number in change:
+                if number is None:
                     self.disk.names.pop(path, None)
                 else:
                     self.disk.names[path] = number
-            self.disk.pending_names = kept
-        self._after()
+        self.disk.pending_names = kept
 
     def rename(self, source: Path, target: Path) -> None:
         super().rename(source, target)
-        number = self._now[source]
-        # One entry of the journal: it is there or it is not.
-        self._link(target, number)
-        self._link(source, None)
+        self._link((target, self._now[source]), (source, None))
         self._after()
 
     def remove(self, path: Path) -> None:
         super().remove(path)
-        self._link(path, None)
+        self._link((path, None))
         self._after()
 
 
-@dataclass
-class Moment:
-    """What the disk had, and what had been promised, after one call."""
-
-    disk: Disk
-    durable: int
-
-
-def record(path: Path, work: Callable[[Log, Callable[[int], None]], None]) -> list[Moment]:
-    """Every moment of some work on a new store."""
-    moments: list[Moment] = []
-    durable = [0]
-
-    def after() -> None:
-        moments.append(Moment(fs.disk.copy(), durable[0]))
-
-    fs = RecordingFileSystem(after)
-    with Log.open(path, fs=fs, segment_bytes_max=2_500) as log:
-
-        def promise(seq: int) -> None:
-            durable[0] = max(durable[0], seq)
-            after()
-
-        work(log, promise)
-    return moments
-
-
-def build(path: Path, files: dict[Path, bytes], source: Path) -> None:
-    """Lay files out on a real disk."""
-    path.mkdir()
-    for name, content in files.items():
-        target = path / name.relative_to(source)
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes(content)
-
-
-def synced_work(log: Log, promise: Callable[[int], None]) -> None:
-    """Batches of one to three events, each acknowledged as durable, over several segments."""
-    for number in range(5):
-        promise(put(log, number, 1 + number % 3, dim=20).last_seq)
-        promise(say(log, *[b"word" * 40] * (1 + number % 3)).last_seq)
-
-
-def mixed_work(log: Log, promise: Callable[[int], None]) -> None:
-    """The same with commits that nobody syncs between the durable ones."""
-    for number in range(6):
-        say(log, *[b"left to the system" * 10] * (1 + number % 3), durability="os")
-        say(log, b"soon", durability="os")
-        if number % 3 == 2:
-            promise(put(log, number, 2, dim=20).last_seq)
-    promise(log.sync())
-
-
-@pytest.mark.parametrize("work", [synced_work, mixed_work])
-def test_power_cut_loses_nothing_acknowledged_and_raises_no_false_alarm(
-    tmp_path: Path, work: Callable[[Log, Callable[[int], None]], None]
-) -> None:
-    print(f"FMEMORY_TEST_SEED={SEED}")
-    choose = random.Random(SEED)
-    source = tmp_path / "source"
-    moments = record(source, work)
-    whole = opens(source, read_only=True)
-    assert isinstance(whole, list)
-    batch_ends = ends_of_batches(source)
-    for number, moment in enumerate(moments):
-        for sample in range(SAMPLES):
-            path = tmp_path / "disk"
-            build(path, moment.disk.cut(choose), source)
-            where = f"moment {number}, sample {sample}"
-            if list(path.glob("seg-*")):
-                assert not damage_findings(path), where
-            found = opens(path)
-            assert isinstance(found, list), (where, found)
-            head = found[1]
-            assert isinstance(head, int)
-            assert head >= moment.durable, where
-            assert head in batch_ends, where
-            if head:
-                assert events_only(found, head) == events_only(whole, head), where
-            assert not damage_findings(path), where
-            shutil.rmtree(path)
-
-
-def ends_of_batches(path: Path) -> set[int]:
-    """Seqs that end a batch, and 0."""
-    ends = {0}
-    with Log.open(path, read_only=True) as log:
-        for segment in log._core.segments:
-            for batch in read_metas(log._core, segment, range(segment.index.frame_count)):
-                if batch.header.ends_batch:
-                    ends.add(batch.header.last_seq)
-    return ends
-
-
-def test_power_cut_while_a_doubtful_tail_is_moved_loses_nothing(tmp_path: Path) -> None:
-    """The failed sync lost nothing yet; what follows must not lose it either."""
-    choose = random.Random(SEED)
-    source = tmp_path / "source"
-    moments: list[Moment] = []
-    fails = [False]
-    is_moving = [False]
-
-    class Failing(RecordingFileSystem):
-        def datasync(self, fd: int) -> None:
-            super().datasync(fd)
-            if fails[0]:
-                raise OSError(5, "Input/output error")
-
-    def after() -> None:
-        if is_moving[0]:
-            moments.append(Moment(fs.disk.copy(), 3))
-
-    fs = Failing(after)
-    log = Log.open(source, fs=fs)
-    say(log, b"safe")
-    fails[0] = True
-    with pytest.raises(LogPoisoned):
-        say(log, b"in doubt", b"this too")
-    log.close()
-    fails[0] = False
-    is_moving[0] = True
-    with Log.open(source, fs=fs) as again:
-        whole = contents(again)
-    for number, moment in enumerate(moments):
-        for _ in range(SAMPLES):
-            path = tmp_path / "disk"
-            build(path, moment.disk.cut(choose), source)
-            found = opens(path)
-            assert isinstance(found, list), (number, found)
-            assert events_only(found, 3) == events_only(whole, 3), number
-            shutil.rmtree(path)
+def build(files: dict[Path, bytes], source: Path, target: Path) -> None:
+    """Lay the files of a disk out in another, new folder."""
+    target.mkdir()
+    for path, content in files.items():
+        if not path.is_relative_to(source):
+            continue
+        place = target / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)

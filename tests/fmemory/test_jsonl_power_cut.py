@@ -9,32 +9,29 @@ its content, a verdict that takes torn bytes for damage or the other way round.
 
 from __future__ import annotations
 
-import random
 import shutil
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from fmemory.errors import LogCorrupt
 from fmemory.journals import JsonlJournal
 from fmemory.testing._journal_base import blob, commit, put
+from tests.crash.disk import MODES, Disk, RecordingFileSystem, build
+from tests.crash.settings import ROUNDS, chooser
 from tests.fmemory.jsonl_tools import contents, damage, open_store, opened
-from tests.segments.test_power_cut import (
-    SAMPLES,
-    SEED,
-    Moment,
-    RecordingFileSystem,
-)
 
 FILE_BYTES_MAX = 3_000
-Item = TypeVar("Item")
+SAMPLES = 3 * ROUNDS
+WITHOUT_GARBAGE = [mode for mode in MODES if mode != "garbage"]
+"""Sectors of random bytes are what docs/jsonl.md does not assume."""
 
 
-class NoGarbage(random.Random):
-    """Chooses anything but sectors of random bytes, which docs/jsonl.md does not assume."""
+@dataclass
+class Moment:
+    """What the disk had, and what had been promised, after one call."""
 
-    def choice(self, seq: Sequence[Item]) -> Item:  # type: ignore[override]
-        return super().choice([one for one in seq if one != "garbage"])
+    disk: Disk
+    durable: int
 
 
 def work(journal: JsonlJournal, durable: list[int]) -> None:
@@ -69,27 +66,16 @@ def record(path: Path) -> tuple[list[Moment], list[object]]:
     return moments, found
 
 
-def build(files: dict[Path, bytes], source: Path, target: Path) -> Path:
-    """The store that a disk holds, in another place."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir()
-    for path, data in files.items():
-        if path.is_relative_to(source):
-            place = target / path.relative_to(source)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
-    return target
-
-
 def test_power_cut_at_every_moment_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     store = tmp_path / "store"
     moments, whole = record(store)
-    choose = NoGarbage(SEED)
-    print(f"seed {SEED}, {len(moments)} moments")
+    choose = chooser("JSON Lines")
     kept_counts = set()
     for moment in moments:
         for _ in range(SAMPLES):
-            place = build(moment.disk.cut(choose), store, tmp_path / "cut")
+            place = tmp_path / "cut"
+            shutil.rmtree(place, ignore_errors=True)
+            build(moment.disk.cut(choose, WITHOUT_GARBAGE), store, place)
             found = opened(place)
             assert isinstance(found, list), found
             assert found == whole[: len(found)]
@@ -102,10 +88,11 @@ def test_power_cut_at_every_moment_keeps_what_was_acknowledged(tmp_path: Path) -
 def test_power_cut_that_leaves_other_bytes_loses_nothing_in_silence(tmp_path: Path) -> None:
     store = tmp_path / "store"
     moments, whole = record(store)
-    choose = random.Random(SEED)
-    print(f"seed {SEED}")
+    choose = chooser("JSON Lines, garbage")
     for moment in moments[::2]:
-        place = build(moment.disk.cut(choose), store, tmp_path / "cut")
+        place = tmp_path / "cut"
+        shutil.rmtree(place, ignore_errors=True)
+        build(moment.disk.cut(choose), store, place)
         found = opened(place)
         if isinstance(found, list):
             assert found == whole[: len(found)]
