@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from fmemory_segments import Log, LogError
-from tests.crash.disk import Disk, RecordingFileSystem, build
+from tests.crash.disk import Disk, QuickFileSystem, RecordingFileSystem, build
 from tests.crash.programs import Ledger, Program, Runner, determined, facts_of, is_new, judge
 from tests.segments.log_tools import damage_findings
 
@@ -107,7 +107,7 @@ def judge_store(path: Path, ledger: Ledger) -> str:
     if list(path.glob("seg-*")) and (found := damage_findings(path)):
         return f"verify finds damage: {found}"
     try:
-        with Log.open(path) as log:
+        with Log.open(path, fs=QuickFileSystem()) as log:
             facts = facts_of(log)
     except LogError as error:
         return f"it does not open: {error}"

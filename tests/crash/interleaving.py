@@ -1,0 +1,170 @@
+"""Writers, readers and whoever dies on one log, interleaved; and what they must have seen of it.
+
+All that actors were told is kept in one `History`: what was acknowledged, where it was said to be,
+and everything that readers read. When all are done the log is opened once more and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+from fmemory_segments import Blob, Draft, Log, LogError
+from fmemory_segments._txn import LogTxn
+from fmemory_segments.errors import StoreBusy
+from tests.crash.disk import QuickFileSystem
+from tests.crash.programs import Fact, abandon, facts_of, plain
+from tests.crash.scheduler import Scheduler, SteppedFileSystem
+from tests.segments.log_tools import Crash, damage_findings, next_revision, put_draft
+
+SEGMENT_BYTES_MAX = 1_500
+WRITERS = 3
+COMMITS = 5
+LOOKS = 12
+
+
+@dataclass
+class History:
+    """What the actors of one run were told.
+
+    Attributes:
+        acknowledged: By seq, each event whose commit returned.
+        seen: By seq, each event that a reader read, with the reader's name.
+    """
+
+    acknowledged: dict[int, Fact] = field(default_factory=dict)
+    seen: dict[int, list[tuple[str, Fact]]] = field(default_factory=dict)
+
+
+@dataclass
+class Scene:
+    """One run: a store, a scheduler and its actors."""
+
+    path: Path
+    choose: Random
+    history: History = field(default_factory=History)
+
+    def __post_init__(self) -> None:
+        self.scheduler = Scheduler(self.choose)
+
+    @contextmanager
+    def handle(self, *, read_only: bool = False, create: bool = True) -> Iterator[Log]:
+        """A handle of an actor; where the actor's process ends, it is left as it is."""
+        log = Log.open(
+            self.path,
+            fs=SteppedFileSystem(self.scheduler),
+            read_only=read_only,
+            create=create,
+            segment_bytes_max=SEGMENT_BYTES_MAX,
+        )
+        try:
+            yield log
+        except Crash:
+            abandon(log)
+            raise
+        log.close()
+
+    def write(self, name: str) -> None:
+        """Commit batches of one to three events."""
+        choose = Random(f"{name} {self.choose.random()}")
+        with self.handle() as log:
+            for number in range(COMMITS):
+                self._commit(log, name, number, choose)
+
+    def _commit(self, log: Log, name: str, number: int, choose: Random) -> None:
+        count = choose.randint(1, 3)
+        drafts: list[Draft] = []
+
+        def plan(txn: LogTxn) -> list[Draft]:
+            stream = ("session", name)
+            first = next_revision(txn, stream)
+            drafts[:] = [
+                Draft(stream, first + at, "note.taken", Blob(f"{at}/{count} {number}".encode()))
+                for at in range(count)
+            ]
+            if choose.random() < 0.5:
+                drafts.append(put_draft(next_revision(txn, ("records",)), choose.getrandbits(20)))
+            return drafts
+
+        done = log.commit(plan, durability=choose.choice(["fsync", "os"]))
+        assert done is not None
+        for seq, draft in enumerate(drafts, done.first_seq):
+            fact = (draft.stream, draft.revision, draft.type, draft.keys, plain(draft.payload))
+            assert seq not in self.history.acknowledged, f"seq {seq} was given twice"
+            self.history.acknowledged[seq] = fact
+
+    def follow(self, name: str) -> None:
+        """Look for new events again and again, each of them once, and now and then an old one."""
+        with self.handle() as log:
+            pass
+        with self.handle(read_only=True, create=False) as log:
+            after = 0
+            for _ in range(LOOKS):
+                try:
+                    head = log.refresh()
+                except StoreBusy:
+                    continue  # A writer is at work: that is what it says.
+                assert head >= after, f"the head went from {after} back to {head}"
+                self._read(log, name, after, head)
+                after = head
+
+    def _read(self, log: Log, name: str, after: int, head: int) -> None:
+        first = max(1, after - 2)
+        envelopes = list(log.envelopes(first - 1, head))
+        assert [one.seq for one in envelopes] == list(range(first, head + 1))
+        payloads = log.payloads(range(first, head + 1))
+        for one, payload in zip(envelopes, payloads, strict=True):
+            fact = (one.stream, one.revision, one.type, one.keys, plain(payload))
+            self.history.seen.setdefault(one.seq, []).append((name, fact))
+
+    def run(self) -> str:
+        """What is wrong with a run; "" = nothing."""
+        scheduler = self.scheduler
+        actors = [
+            scheduler.add(f"writer {number}", lambda number=number: self.write(f"w{number}"))
+            for number in range(WRITERS)
+        ]
+        actors += [
+            scheduler.add(f"reader {number}", lambda number=number: self.follow(f"r{number}"))
+            for number in range(2)
+        ]
+        if self.choose.random() < 0.5:
+            self.choose.choice(actors).dies_at = self.choose.randint(1, 1_500)
+        scheduler.run()
+        for actor in actors:
+            if actor.error is not None and not isinstance(actor.error, Crash):
+                return f"{actor.name}: {type(actor.error).__name__}: {actor.error}"
+        return self._judge()
+
+    def _judge(self) -> str:
+        try:
+            with Log.open(self.path, fs=QuickFileSystem()) as log:
+                facts = facts_of(log)
+        except LogError as error:
+            return f"it does not open: {error}"
+        for seq, fact in self.history.acknowledged.items():
+            if facts[seq - 1 : seq] != [fact]:
+                return f"seq {seq}: acknowledged {fact}, got {facts[seq - 1 : seq]}"
+        for seq, seen in self.history.seen.items():
+            for name, fact in seen:
+                if facts[seq - 1 : seq] != [fact]:
+                    return f"seq {seq}: {name} read {fact}, got {facts[seq - 1 : seq]}"
+        return _torn(facts) or ", ".join(damage_findings(self.path))
+
+
+def _torn(facts: list[Fact]) -> str:
+    """The first batch that is not whole; batches say in their payloads how many events they had."""
+    places = [
+        (fact[0], *map(int, fact[4].partition(b" ")[0].split(b"/")))
+        for fact in facts
+        if isinstance(fact[4], bytes)
+    ]
+    for (stream, at, count), (following, next_at, _) in pairwise(places):
+        is_last = at == count - 1
+        if (is_last and next_at != 0) or (not is_last and (following, next_at) != (stream, at + 1)):
+            return f"a batch of {stream} is not whole"
+    return "" if not places or places[-1][1] == places[-1][2] - 1 else "the last batch is not whole"
