@@ -240,7 +240,7 @@ def decode_block(header: FrameHeader, meta: Buffer, data: Buffer) -> Block:
     """
     try:
         content = _DECODE(memoryview(meta)[: header.meta_bytes])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameDamage("content", f"block: {error}") from error
     count = header.event_count
     if not _block_fits(content, header) or len(data) < header.data_bytes:

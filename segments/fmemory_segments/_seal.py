@@ -436,7 +436,7 @@ def _ascends(column: npt.NDArray[Any], *, strictly: bool = False) -> bool:
 def _decode(decode: Callable[[Buffer], Decoded], packed: Buffer, name: str) -> Decoded:
     try:
         return decode(packed)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameDamage("content", f"seal, {name}: {error}") from error
 
 

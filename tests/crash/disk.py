@@ -91,12 +91,18 @@ class Disk:
                     for path, one in kept._names(kept.pending_names).items()
                 }
         for _ in range(samples):
-            yield self.cut(choose, modes)
+            yield self.cut(choose, modes, in_order=False)
 
-    def cut(self, choose: random.Random, modes: Sequence[str] = MODES) -> dict[Path, bytes]:
-        """The files that one possible power cut leaves."""
+    def cut(
+        self, choose: random.Random, modes: Sequence[str] = MODES, *, in_order: bool = True
+    ) -> dict[Path, bytes]:
+        """The files that one possible power cut leaves.
+
+        Args:
+            in_order: Of names the first ones are kept, as file systems with a journal do.
+        """
         kept = self.pending_names[: choose.randint(0, len(self.pending_names))]
-        if choose.random() < 0.25:
+        if not in_order and choose.random() < 0.5:
             kept = [one for one in self.pending_names if choose.random() < 0.5]
         return {
             path: survivor(self.files[number], choose.choice(modes), choose)
@@ -112,6 +118,14 @@ class Disk:
                 else:
                     names[path] = number
         return names
+
+
+@dataclass
+class Moment:
+    """What the disk had, and what had been promised, after one call."""
+
+    disk: Disk
+    durable: int
 
 
 def survivor(file: File, mode: str, choose: random.Random) -> bytes:

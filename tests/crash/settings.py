@@ -12,6 +12,9 @@ import random
 ROUNDS = int(os.environ.get("FMEMORY_CRASH_ROUNDS", os.environ.get("FMEMORY_TEST_ROUNDS", "1")))
 SEED = int(os.environ.get("FMEMORY_TEST_SEED", "20240608"))
 
+SAMPLES = 3 * ROUNDS
+"""Random states of a disk that are looked at for each moment."""
+
 EXHAUSTIVE_LENGTH = 2 if ROUNDS < 10 else 3 if ROUNDS < 100 else 4
 """Programs up to this length are all tried; longer ones are sampled."""
 

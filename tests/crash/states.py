@@ -24,7 +24,7 @@ PASSES_ON = {"sync_folder", "sync_segment"}
 
 
 @dataclass
-class Moment:
+class Step:
     """What the disk had, and what had been promised, at one moment of a program."""
 
     program: Program
@@ -49,15 +49,15 @@ class Search:
     count: int = 0
     _seen: dict[bytes, Ledger] = field(default_factory=dict)
 
-    def record(self, program: Program) -> tuple[Path, list[Moment]]:
+    def record(self, program: Program) -> tuple[Path, list[Step]]:
         """Run a program on a new store; its moments."""
         source = self.folder / "source"
         shutil.rmtree(source, ignore_errors=True)
-        moments: list[Moment] = []
+        moments: list[Step] = []
         at = -1
 
         def after() -> None:
-            moments.append(Moment(program, at, fs.disk.copy(), run.ledger))
+            moments.append(Step(program, at, fs.disk.copy(), run.ledger))
 
         fs = self.file_system(after)
         run = Runner(source, fs)
