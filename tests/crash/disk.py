@@ -210,6 +210,12 @@ class RecordingFileSystem(WatchedFileSystem):
         self._by_fd[fd] = path
         return fd
 
+    def make_folders(self, path: Path) -> None:
+        missing = [one for one in (path, *path.parents) if not one.exists()]
+        super().make_folders(path)
+        for folder in missing:
+            self._sync_folder(folder.parent)
+
     def _change(self, fd: int, change: Change) -> None:
         number = self._by_fd[fd]
         assert isinstance(number, int)
@@ -272,6 +278,10 @@ class RecordingFileSystem(WatchedFileSystem):
         self._after()
 
 
+def _do_nothing(fd: object) -> None:
+    del fd
+
+
 class QuickFileSystem(PosixFileSystem):
     """The real file system, for stores that are looked at once and then thrown away."""
 
@@ -279,7 +289,7 @@ class QuickFileSystem(PosixFileSystem):
         del path
         return "ext4"
 
-    datasync = sync = staticmethod(lambda _: None)
+    datasync = sync = staticmethod(_do_nothing)
 
 
 def build(files: dict[Path, bytes], source: Path, target: Path) -> None:

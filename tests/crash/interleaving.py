@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from fmemory_segments import Blob, Draft, Log, LogError
+from fmemory_segments import Blob, Draft, Log, LogError, Stream
 from fmemory_segments._txn import LogTxn
 from fmemory_segments.errors import StoreBusy
 from tests.crash.disk import QuickFileSystem
@@ -125,11 +126,11 @@ class Scene:
         """What is wrong with a run; "" = nothing."""
         scheduler = self.scheduler
         actors = [
-            scheduler.add(f"writer {number}", lambda number=number: self.write(f"w{number}"))
+            scheduler.add(f"writer {number}", partial(self.write, f"w{number}"))
             for number in range(WRITERS)
         ]
         actors += [
-            scheduler.add(f"reader {number}", lambda number=number: self.follow(f"r{number}"))
+            scheduler.add(f"reader {number}", partial(self.follow, f"r{number}"))
             for number in range(2)
         ]
         if self.choose.random() < 0.5:
@@ -158,13 +159,14 @@ class Scene:
 
 def _torn(facts: list[Fact]) -> str:
     """The first batch that is not whole; batches say in their payloads how many events they had."""
-    places = [
-        (fact[0], *map(int, fact[4].partition(b" ")[0].split(b"/")))
-        for fact in facts
-        if isinstance(fact[4], bytes)
-    ]
+    places = [_place(fact[0], fact[4]) for fact in facts if isinstance(fact[4], bytes)]
     for (stream, at, count), (following, next_at, _) in pairwise(places):
         is_last = at == count - 1
         if (is_last and next_at != 0) or (not is_last and (following, next_at) != (stream, at + 1)):
             return f"a batch of {stream} is not whole"
     return "" if not places or places[-1][1] == places[-1][2] - 1 else "the last batch is not whole"
+
+
+def _place(stream: Stream, data: bytes) -> tuple[Stream, int, int]:
+    at, count = data.partition(b" ")[0].split(b"/")
+    return stream, int(at), int(count)
