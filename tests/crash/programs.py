@@ -86,23 +86,40 @@ def judge(ledger: Ledger, found: Sequence[Fact], *, lost: bool = True) -> str:
         return f"{least} events were acknowledged, {len(found)} are there"
     if len(found) not in ledger.ends | {len(ledger.facts), len(whole)}:
         return f"a part of a batch is there: {len(found)} events of batches {sorted(ledger.ends)}"
+    may_be_erased = ledger.erased | ledger.erasing
     for seq, (got, wanted) in enumerate(zip(found, whole, strict=False), 1):
-        if got[:4] != wanted[:4]:
-            return f"seq {seq}: expected {wanted[:4]}, got {got[:4]}"
-        if wrong := _judge_payload(ledger, seq, got[4], wanted[4]):
+        if wrong := difference(seq, got, wanted, may_be_erased):
             return wrong
+    for seq, row in ledger.erased:
+        rows = found[seq - 1][4]
+        if isinstance(rows, tuple) and rows[row] is not None:
+            return f"seq {seq}, row {row}: it was erased and is there"
     return ""
 
 
-def _judge_payload(ledger: Ledger, seq: int, got: object, wanted: object) -> str:
-    if not isinstance(wanted, tuple):
-        return "" if got == wanted else f"seq {seq}: another payload"
-    assert isinstance(got, tuple)
-    for number, (row, kept) in enumerate(zip(got, wanted, strict=True)):
-        place = (seq, number)
-        if place in ledger.erased and row is not None:
-            return f"seq {seq}, row {number}: it was erased and is there"
-        if row != kept and not (row is None and place in ledger.erased | ledger.erasing):
+def dead_rows(facts: Sequence[Fact]) -> frozenset[tuple[int, int]]:
+    """Places, as (seq, row), of the rows that a delete named."""
+    places: dict[str, tuple[int, int]] = {}
+    dead: set[tuple[int, int]] = set()
+    for seq, (_, _, kind, keys, _) in enumerate(facts, 1):
+        if kind == "records_put":
+            places.update((key, (seq, row)) for row, key in enumerate(keys))
+        elif kind == "records_deleted":
+            dead.update(places.pop(key) for key in keys if key in places)
+    return frozenset(dead)
+
+
+def difference(
+    seq: int, got: Fact, wanted: Fact, may_be_erased: frozenset[tuple[int, int]] = frozenset()
+) -> str:
+    """How an event differs from what it was; "" = not at all."""
+    if got[:4] != wanted[:4]:
+        return f"seq {seq}: expected {wanted[:4]}, got {got[:4]}"
+    if not isinstance(wanted[4], tuple):
+        return "" if got[4] == wanted[4] else f"seq {seq}: another payload"
+    assert isinstance(got[4], tuple)
+    for number, (row, kept) in enumerate(zip(got[4], wanted[4], strict=True)):
+        if row != kept and not (row is None and (seq, number) in may_be_erased):
             return f"seq {seq}, row {number}: another row"
     return ""
 
