@@ -188,6 +188,11 @@ class Runner:
             self.ledger = self.ledger.settled(self.log.refresh())
         return self.log
 
+    def take_over(self) -> None:
+        """Enter what a store holds already into the ledger, as durable."""
+        facts = tuple(facts_of(self.open()))
+        self.ledger = Ledger(facts, frozenset({0, len(facts)}), len(facts))
+
     def run(self, name: str) -> None:
         """Run one operation."""
         OPERATIONS[name](self)
