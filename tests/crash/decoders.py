@@ -10,7 +10,10 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import msgspec
 import numpy as np
@@ -30,10 +33,10 @@ from fmemory.journals._jsonl.lines import (
 )
 from fmemory.journals._jsonl.scan import scan
 from fmemory.journals._jsonl.values import seal
-from fmemory_segments import Rows, StoredEvent
+from fmemory_segments import Erasure, Rows, StoredEvent
 from fmemory_segments._batch import decode_meta, payload_extent
 from fmemory_segments._batch import decode_payload as decode_frame_payload
-from fmemory_segments._compacted import decode_block, fold_frames
+from fmemory_segments._block import decode_block
 from fmemory_segments._event_meta import BlockRows
 from fmemory_segments._frame import (
     FrameDamage,
@@ -47,13 +50,23 @@ from fmemory_segments._frame import (
 )
 from fmemory_segments._header import SegmentHeader, pack_header
 from fmemory_segments._header import unpack_header as unpack_segment
+from fmemory_segments._manifest import (
+    MANIFEST_HEAD,
+    MANIFEST_MAGIC,
+    ListedSegment,
+    Manifest,
+    pack_manifest,
+    unpack_manifest,
+)
 from fmemory_segments._seal import SealBuilder, decode_seal, unpack_trailer
 from fmemory_segments._tip import Tip, pack_slot, parse_tip
 from fmemory_segments.event_bytes import BytesDamage, StoredMeta, meta_check, pack_event
+from tests.segments.compacted_tools import compact_events, fold_frames
 from tests.segments.event_strategies import FIRST_OFFSET, SALT, write_batches
 from tests.segments.test_compacted import two_batches
 
 STORE_ID = bytes(range(16))
+ERASURE = Erasure(4, np.array([1 << 16 | 1], np.uint64), np.array([2], np.uint64))
 LARGE = [
     b"\xdd\xff\xff\xff\xff",  # MessagePack: an array of 4,294,967,295 items
     b"\xdf\xff\xff\xff\xff",  # a map
@@ -204,7 +217,7 @@ def _frame_decoders() -> Iterator[Decoder]:
         data_start = start + header.data_start
         data = written[data_start : data_start + header.data_bytes]
         batches.append(_joined(header.event_count, written[start + 64 : meta_end], data))
-    folded = fold_frames(events(), erased_locs=np.array([1 << 16 | 1], np.uint64), erased_seqs={2})
+    folded = fold_frames(events(), ERASURE)
     by_kind: dict[FrameKind, list[bytes]] = {FrameKind.LEDGER: [], FrameKind.BLOCK: []}
     for one in folded:
         by_kind[one.kind].append(_joined(one.event_count, one.meta, b"".join(one.parts)))
@@ -216,6 +229,28 @@ def _frame_decoders() -> Iterator[Decoder]:
     yield Decoder("LEDGER", by_kind[FrameKind.LEDGER], _events_of(FrameKind.LEDGER), damage)
     yield Decoder("BLOCK", by_kind[FrameKind.BLOCK], _block_of, damage)
     yield Decoder("SEAL", [sealed], _seal_of, damage)
+    yield Decoder("SEAL of a compacted segment", [_compacted_seal()], _seal_of, damage)
+
+
+def _compacted_seal() -> bytes:
+    """Count, meta and data of the SEAL that ends a compacted segment."""
+    with TemporaryDirectory() as folder:
+        file, _ = compact_events(Path(folder), events(), ERASURE)
+        data = file.read_bytes()
+    offset = unpack_trailer(data[-16:], len(data))
+    assert offset is not None
+    header = unpack_header(data[offset:], SALT, offset)
+    assert header is not None
+    start = offset + header.data_start
+    meta = data[offset + 64 : offset + 64 + header.meta_bytes]
+    return _joined(header.event_count, meta, data[start : start + header.data_bytes])
+
+
+def _manifest_of(body: bytes) -> object:
+    """The manifest with this body, whole as far as its checksum goes."""
+    whole = MANIFEST_HEAD.pack(MANIFEST_MAGIC, len(body), 0) + body
+    found = unpack_manifest(whole + sha256(whole).digest(), 3)
+    return (found.names(), found.last_seq) if isinstance(found, Manifest) else found
 
 
 def _head_of(data: bytes) -> object:
@@ -229,6 +264,19 @@ def _small_decoders() -> Iterator[Decoder]:
     header = SegmentHeader(STORE_ID, 1, 1, 0, 5, bytes(32), salt=SALT)
     slots = pack_slot(Tip(3, 2, 1, 300)).ljust(512, b"\0") + pack_slot(Tip(2, 1, 1, 200))
     yield Decoder("segment header", [pack_header(header)], unpack_segment)
+    listed = ListedSegment("seg-00000000000000000001-000001.log", 1, 4, 900, bytes(32))
+    manifest = Manifest(
+        number=3,
+        prev_number=2,
+        prev_sha256=bytes(32),
+        store_id=STORE_ID,
+        created_ns=5,
+        segments=(listed,),
+        obsolete=("seg-00000000000000000001-000000.log",),
+        frozen_seq=4,
+    )
+    body = pack_manifest(manifest)[MANIFEST_HEAD.size : -32]
+    yield Decoder("manifest", [body], _manifest_of)
     yield Decoder("TIP", [slots], parse_tip)
     trailer = struct.pack("<Q8s", 128, b"\x89FMSEAL\n")
     yield Decoder("trailer", [trailer], lambda data: unpack_trailer(data, 4_096))

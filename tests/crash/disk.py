@@ -74,7 +74,7 @@ class Disk:
     def states(
         self, choose: random.Random, samples: int, modes: Sequence[str] = MODES
     ) -> Iterator[dict[Path, bytes]]:
-        """Files that a power cut may leave: the extremes, all writes but one, then random ones."""
+        """Files that a power cut may leave: the extremes, all but one change, then random ones."""
         for name_count in sorted({0, len(self.pending_names)}):
             names = self._names(self.pending_names[:name_count])
             for mode in modes:
@@ -82,16 +82,25 @@ class Disk:
                     path: survivor(self.files[number], mode, choose)
                     for path, number in names.items()
                 }
+        for kept in self._all_but_one():
+            yield {
+                path: survivor(kept.files[one], "all", choose)
+                for path, one in kept._names(kept.pending_names).items()
+            }
+        for _ in range(samples):
+            yield self.cut(choose, modes, in_order=False)
+
+    def _all_but_one(self) -> Iterator[Disk]:
+        """The disk without one write, or one change of names, that others followed."""
         for number, file in self.files.items():
             for at in range(len(file.pending) - 1):
                 kept = self.copy()
                 del kept.files[number].pending[at]
-                yield {
-                    path: survivor(kept.files[one], "all", choose)
-                    for path, one in kept._names(kept.pending_names).items()
-                }
-        for _ in range(samples):
-            yield self.cut(choose, modes, in_order=False)
+                yield kept
+        for at in range(len(self.pending_names) - 1):
+            kept = self.copy()
+            del kept.pending_names[at]
+            yield kept
 
     def cut(
         self, choose: random.Random, modes: Sequence[str] = MODES, *, in_order: bool = True

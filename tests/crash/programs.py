@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 
 import fmemory_segments._append as append_module
-from fmemory_segments import Blob, Draft, Log, Payload, Rows, Stream
+from fmemory_segments import Blob, Draft, Erasure, Log, Payload, Rows, Stream
 from fmemory_segments.errors import LogError, LogPoisoned
 from fmemory_segments.filesystem import FileSystem
 from tests.crash.settings import EXHAUSTIVE_LENGTH
@@ -109,6 +109,25 @@ def dead_rows(facts: Sequence[Fact]) -> frozenset[tuple[int, int]]:
     return frozenset(dead)
 
 
+def erasure_of(facts: Sequence[Fact]) -> Erasure:
+    """What a compaction is to take out: the rows that a delete named."""
+    locs = sorted(seq << 16 | row for seq, row in dead_rows(facts))
+    return Erasure(len(facts), np.array(locs, np.uint64), np.array([], np.uint64))
+
+
+def traces(path: Path, ledger: Ledger) -> str:
+    """Where a file still holds the note of a row that was taken out; "" = nowhere."""
+    notes = {
+        rows[row].note
+        for seq, row in ledger.erased
+        if isinstance(rows := ledger.facts[seq - 1][4], tuple) and rows[row] is not None
+    }
+    for file in path.rglob("*"):
+        if notes and file.is_file() and any(note in file.read_bytes() for note in notes):
+            return f"{file.name} holds what was erased"
+    return ""
+
+
 def difference(
     seq: int, got: Fact, wanted: Fact, may_be_erased: frozenset[tuple[int, int]] = frozenset()
 ) -> str:
@@ -163,16 +182,14 @@ class Runner:
     Attributes:
         log: The open handle; None between handles.
         ledger: What was promised so far.
-        living: Places and ids of rows that no delete named yet, oldest first.
-        dead: Places of rows that a delete named.
+        living: Ids of records that no delete named yet, oldest first.
     """
 
     path: Path
     fs: FileSystem
     log: Log | None = None
     ledger: Ledger = Ledger()
-    living: list[tuple[tuple[int, int], str]] = field(default_factory=list)
-    dead: set[tuple[int, int]] = field(default_factory=set)
+    living: list[str] = field(default_factory=list)
     _clock: Iterator[int] = field(default_factory=lambda: itertools.count(10**18, 10**6))
     _number: int = 0
 
@@ -225,9 +242,9 @@ class Runner:
         assert (done.first_seq, done.last_seq) == (first, first + len(drafts) - 1)
         ledger = self.ledger.settled(done.last_seq)
         self.ledger = replace(ledger, durable=done.last_seq if done.durable else ledger.durable)
-        for seq, draft in enumerate(drafts, first):
+        for draft in drafts:
             if isinstance(draft.payload, Rows):
-                self.living += [((seq, row), key) for row, key in enumerate(draft.keys)]
+                self.living += draft.keys
 
     def records(self, count: int, note_bytes: int = 12) -> Draft:
         """A put of new records."""
@@ -255,10 +272,7 @@ class Runner:
 
     def deletion(self) -> Draft:
         """A delete of the oldest record, or of one that never was."""
-        key = "nobody"
-        if self.living:
-            place, key = self.living.pop(0)
-            self.dead.add(place)
+        key = self.living.pop(0) if self.living else "nobody"
         revision = self._next(RECORDS)
         return Draft(RECORDS, revision, "records_deleted", Blob(b""), keys=(key,), count=1)
 
@@ -313,6 +327,15 @@ def roll(run: Runner) -> None:
     run.commit(run.records(1, ROLL_BYTES))
 
 
+def compact(run: Runner) -> None:
+    """Take the rows of all deleted records out."""
+    log, dead = run.open(), dead_rows(run.ledger.facts)
+    run.ledger = replace(run.ledger, erasing=run.ledger.erasing | dead)
+    done = log.compact(erasure_of(run.ledger.facts))
+    if not done.pending:
+        run.ledger = replace(run.ledger, erased=dead, erasing=frozenset())
+
+
 def reopen(run: Runner) -> None:
     """Close, and open again."""
     run.close()
@@ -325,6 +348,7 @@ OPERATIONS: dict[str, Step] = {
     "soft": soft,
     "delete": delete,
     "roll": roll,
+    "compact": compact,
     "reopen": reopen,
 }
 

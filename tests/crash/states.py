@@ -16,7 +16,16 @@ from random import Random
 
 from fmemory_segments import Log, LogError
 from tests.crash.disk import Disk, QuickFileSystem, RecordingFileSystem, build
-from tests.crash.programs import Ledger, Program, Runner, determined, facts_of, is_new, judge
+from tests.crash.programs import (
+    Ledger,
+    Program,
+    Runner,
+    determined,
+    facts_of,
+    is_new,
+    judge,
+    traces,
+)
 from tests.segments.log_tools import damage_findings
 
 PASSES_ON = {"sync_folder", "sync_segment"}
@@ -104,14 +113,16 @@ def _digest(files: dict[Path, bytes]) -> bytes:
 
 def judge_store(path: Path, ledger: Ledger) -> str:
     """What is wrong with a store after a power cut; "" = nothing."""
-    if list(path.glob("seg-*")) and (found := damage_findings(path)):
-        return f"verify finds damage: {found}"
     try:
+        if list(path.glob("seg-*")) and (found := damage_findings(path)):
+            return f"verify finds damage: {found}"
         with Log.open(path, fs=QuickFileSystem()) as log:
             facts = facts_of(log)
     except LogError as error:
         return f"it does not open: {error}"
-    return judge(ledger, facts)
+    except Exception as error:
+        return f"{type(error).__name__} comes out: {error}"
+    return judge(ledger, facts) or traces(path, ledger)
 
 
 class ForgetfulFileSystem(RecordingFileSystem):
