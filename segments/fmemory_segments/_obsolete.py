@@ -44,7 +44,11 @@ def compact_lock(core: Core, timeout_s: float) -> Iterator[FileLock]:
     path = core.path / COMPACT_LOCK_NAME
     with writing(path):
         fd = core.fs.open_file(path, write=True, create=True)
-    lock = FileLock(core.fs, fd, path)
+        try:
+            lock = FileLock(core.fs, fd, path)
+        except BaseException:
+            core.fs.close(fd)
+            raise
     core.compact_lock = lock
     try:
         with lock.held(timeout_s):

@@ -91,9 +91,9 @@ class Disk:
             yield self.cut(choose, modes, in_order=False)
 
     def _all_but_one(self) -> Iterator[Disk]:
-        """The disk without one write, or one change of names, that others followed."""
+        """The disk without one change of a file, or one of names that others followed."""
         for number, file in self.files.items():
-            for at in range(len(file.pending) - 1):
+            for at in range(len(file.pending)):
                 kept = self.copy()
                 del kept.files[number].pending[at]
                 yield kept
@@ -264,17 +264,20 @@ class RecordingFileSystem(WatchedFileSystem):
 
     def _sync_folder(self, folder: Path) -> None:
         """The changes of names in a folder are on disk, and all that one call did with them."""
-        kept = []
+        kept: list[NameChange] = []
         for change in self.disk.pending_names:
             if all(path.parent != folder for path, _ in change):
                 kept.append(change)
                 continue
+            names = {path for path, _ in change}
+            # What is on disk of a name is not undone by what was done to it before.
+            kept = [[one for one in earlier if one[0] not in names] for earlier in kept]
             for path, number in change:
                 if number is None:
                     self.disk.names.pop(path, None)
                 else:
                     self.disk.names[path] = number
-        self.disk.pending_names = kept
+        self.disk.pending_names = [change for change in kept if change]
 
     def rename(self, source: Path, target: Path) -> None:
         super().rename(source, target)

@@ -79,12 +79,20 @@ class Search:
             after()
         return source, moments
 
-    def complaint(self, programs: Iterable[Program], *, samples: int) -> str:
-        """What the first wrong state shows; "" if there is none."""
+    def complaint(
+        self, programs: Iterable[Program], *, samples: int, all_steps: bool = True
+    ) -> str:
+        """What the first wrong state shows; "" if there is none.
+
+        Args:
+            samples: Random states of each moment, besides the extremes.
+            all_steps: Look at every step of a program; False = where every beginning is among the
+                programs, at those steps that no other of them looks at.
+        """
         for program in programs:
             source, moments = self.record(program)
             for number, moment in enumerate(moments):
-                if not is_new(program, moment.at):
+                if not all_steps and not is_new(program, moment.at):
                     continue
                 for files in moment.disk.states(self.choose, samples):
                     if wrong := self._judge(source, files, moment.ledger):
@@ -113,6 +121,8 @@ def _digest(files: dict[Path, bytes]) -> bytes:
 
 def judge_store(path: Path, ledger: Ledger) -> str:
     """What is wrong with a store after a power cut; "" = nothing."""
+    if wrong := traces(path, ledger):
+        return wrong
     try:
         if list(path.glob("seg-*")) and (found := damage_findings(path)):
             return f"verify finds damage: {found}"

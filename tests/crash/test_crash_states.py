@@ -24,14 +24,19 @@ from tests.crash.settings import ROUNDS, chooser
 from tests.crash.states import ForgetfulFileSystem, Search
 from tests.segments.log_tools import contents, events_only, opens, say
 
-LONG_PROGRAMS = 5 * ROUNDS
+LONG_PROGRAMS = 2 * ROUNDS
 SAMPLES = ROUNDS
 
-SYNCS = {
+COMPACTING = ("batch", "delete", "compact")
+SYNCS: dict[str, Program] = {
     "GroupSync._lead_or_wait": ("put",),
+    "_give_names": COMPACTING,
     "_put_right": ("soft", "reopen"),
+    "_write": COMPACTING,
+    "_write_manifest": COMPACTING,
     "create_segment": (),
     "publish_segment": ("put",),
+    "remove_files": COMPACTING,
     "seal": ("soft", "roll"),
 }
 """Every place that syncs, and a program that needs it to."""
@@ -39,7 +44,7 @@ SYNCS = {
 
 def test_power_cut_in_any_short_program_keeps_its_promises(tmp_path: Path) -> None:
     search = Search(tmp_path, chooser("short programs"))
-    assert search.complaint(short_programs(), samples=SAMPLES) == ""
+    assert search.complaint(short_programs(), samples=SAMPLES, all_steps=False) == ""
     print(f"{search.count} states")
 
 
@@ -96,7 +101,7 @@ def test_every_place_that_syncs_is_known(tmp_path: Path) -> None:
     places: set[str] = set()
     disk = partial(ForgetfulFileSystem, place="", places=places)
     search = Search(tmp_path, chooser("places"), disk)
-    for program in short_programs(2):
+    for program in [*short_programs(2), COMPACTING]:
         search.record(program)
     assert places == set(SYNCS)
 

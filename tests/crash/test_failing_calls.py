@@ -19,8 +19,8 @@ from tests.crash.mistakes import MISTAKES
 from tests.crash.programs import Program
 from tests.crash.settings import ROUNDS, chooser
 
-LONG_RUNS = 80 * ROUNDS
-STEP = 1 if ROUNDS > 1 else 5
+LONG_RUNS = 60 * ROUNDS
+STEP = 1 if ROUNDS > 1 else 7
 
 
 def test_every_failing_call_of_every_operation_keeps_the_promises(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""However writers, readers and one who dies take turns, each of them sees one and the same log.
+"""However writers, readers, a compactor and one who dies take turns, all of them see one log.
 
-Goal: P1, P4 and P6 in orders of events that real processes meet once in a million. Method: three
-writers and two followers on one small-segmented log, switched at every file operation as a seed
-says; in half of the runs one of them ends in the middle of something. What would have to break: a
-lock that does not exclude, a catch-up that skips, a roll that a reader sees half of, a torn tail
-that is taken for events or for damage.
+Goal: P1, P4, P6 and P9 in orders of events that real processes meet once in a million. Method:
+three writers, two followers and a compactor on one small-segmented log, switched at every file
+operation as a seed says; in half of the runs one of them ends in the middle of something. What
+would have to break: a lock that does not exclude, a catch-up that skips, a roll or a generation
+that a reader sees half of, a torn tail that is taken for events or for damage.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from unittest import mock
 
 import pytest
 
-from fmemory_segments import Head, Log, LogError, PosixFileSystem, _tail, verify_store
-from fmemory_segments._load import Loader
+from fmemory_segments import Head, Log, LogError, PosixFileSystem, _load, _tail, verify_store
 from fmemory_segments.recovery import CLEAN
 from tests.crash.disk import QuickFileSystem
 from tests.crash.programs import Fact, Runner, facts_of
@@ -249,7 +248,7 @@ def forgets_the_witness() -> AbstractContextManager[object]:
 
 
 def does_not_compare_chains_of_segments() -> AbstractContextManager[object]:
-    return mock.patch.object(Loader, "_check_place", lambda *_: None)
+    return mock.patch.object(_load, "check_place", lambda *_: None)
 
 
 @pytest.mark.parametrize("plant", [forgets_the_witness, does_not_compare_chains_of_segments])
