@@ -1,10 +1,10 @@
 """Processes that are killed lose nothing acknowledged and tear no batch.
 
 Goal: P1, P4 and P6 with real processes and SIGKILL. Method: two writers at a time append, put and
-delete, and send each acknowledged batch to the parent before they go on; the parent kills them at
-random moments, opens the store and compares it with the ledger. What would have to break: an
-acknowledgement before the write, a lock that is left held, a torn tail that is taken for events or
-left in the way.
+delete, and send each acknowledged batch to the parent before they go on, while a third process
+compacts; the parent kills them at random moments, opens the store and compares it with the ledger.
+What would have to break: an acknowledgement before the write, a lock that is left held, a torn tail
+that is taken for events or left in the way, a generation that is half there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from random import Random
 
 from fmemory_segments import Blob, Draft, Log, LogError
 from fmemory_segments._txn import LogTxn
-from tests.crash.programs import Fact, dead_rows, difference, facts_of, plain
+from tests.crash.programs import Fact, dead_rows, difference, erasure_of, facts_of, plain
 from tests.crash.settings import ROUNDS, chooser
 from tests.segments.log_tools import damage_findings, next_revision, put_draft
 
@@ -58,6 +58,14 @@ def make(txn: LogTxn, name: str, choose: Random, drafts: list[Draft]) -> list[Dr
     key = put.keys[:1]
     drafts += [put, Draft(records, put.revision + 1, "records_deleted", Blob(b""), keys=key)]
     return drafts
+
+
+def compact_for_ever(path: Path, name: str, result: Connection) -> None:
+    """Take out the rows of deleted records, again and again; tells of nothing but that it runs."""
+    log = Log.open(path, segment_bytes_max=SEGMENT_BYTES_MAX, lock_timeout_s=WAIT_S)
+    result.send((0, []))
+    while name:
+        log.compact(erasure_of(facts_of(log)))
 
 
 def tell_before_writing(path: Path, name: str, result: Connection) -> None:
@@ -150,6 +158,8 @@ def test_killed_writers_lose_nothing_acknowledged_and_tear_no_batch(tmp_path: Pa
         children = [
             Child(write_for_ever, tmp_path, f"{number}-{one}-{choose.random()}") for one in range(2)
         ]
+        children.append(Child(compact_for_ever, tmp_path, "compactor"))
+        choose.shuffle(children)
         for child in children:
             child.kill_after(choose.random() * LIFE_S)
             assert not child.ledger.keys() & ledger.keys()
