@@ -1,8 +1,8 @@
 """Removing what a compaction replaced or left behind: the one place where files of a log go.
 
 Only what the manifest that holds has replaced, what a compaction never finished, and half-made
-files in `tmp/`; never a file of another name, and nothing at all while a manifest is damaged, as
-the file may be needed to put it right. What replaces a file is on disk before the file goes.
+files in `tmp/`; never a file of another name, and nothing at all while a manifest is damaged or
+missing, as the file may be needed to put it right. What replaces a file is on disk before it goes.
 """
 
 from __future__ import annotations
@@ -70,6 +70,12 @@ def tidy(core: Core) -> None:
                 f"{name} is damaged: expected {evidence}; the generation before it holds, and no "
                 "file is removed until the next compaction"
             )
+        told = core.read_tip().manifest_no
+        if told > max(listing.manifests, default=0):
+            core.note(
+                f"manifest {told} is missing: an older generation holds, in "
+                "which what was erased may be back; no file is removed until the next compaction"
+            )
         if not replaced_files(core, listing) and not _half_made(core, HALF_COMPACTED):
             return
         with compact_lock(core, 0):
@@ -85,7 +91,8 @@ def tidy(core: Core) -> None:
 
 def replaced_files(core: Core, listing: Listing) -> list[Path]:
     """Files of the folder that are worth nothing any more."""
-    if listing.broken:
+    is_newest = core.read_tip().manifest_no <= max(listing.manifests, default=0)
+    if listing.broken or not is_newest:
         return []
     older = listing.manifests[:-MANIFESTS_KEPT]
     names = [*map(str, [*listing.obsolete, *listing.debris]), *map(manifest_name, older)]

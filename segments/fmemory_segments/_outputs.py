@@ -44,6 +44,11 @@ class Output:
         return SegmentName(self.header.base_seq, self.header.generation)
 
 
+def next_manifest_no(core: Core, listing: Listing) -> int:
+    """A number that no manifest of the store ever had."""
+    return max(*listing.manifests, core.read_tip().manifest_no, 0) + 1
+
+
 def next_generation(core: Core, listing: Listing) -> int:
     """A generation that no file of the store ever had.
 
@@ -51,8 +56,8 @@ def next_generation(core: Core, listing: Listing) -> int:
         LogWriteFailed: There is none left.
     """
     names = [*listing.segments, *listing.obsolete, *listing.debris]
-    # Files are removed and manifests too, but never the newest one, and their numbers grow.
-    generation = max(*(name.generation for name in names), *listing.manifests, 0) + 1
+    # Files are removed when they were replaced, but manifests are never numbered twice.
+    generation = max(*(name.generation + 1 for name in names), next_manifest_no(core, listing))
     if generation > GENERATION_MAX:
         raise LogWriteFailed(
             f"compaction: expected a generation up to {GENERATION_MAX}, got {generation} "

@@ -30,7 +30,7 @@ from fmemory_segments._manifest import (
     manifest_name,
     pack_manifest,
 )
-from fmemory_segments._outputs import Output, discard
+from fmemory_segments._outputs import Output, discard, next_manifest_no
 from fmemory_segments.errors import LogError, LogReason, LogWriteFailed
 from fmemory_segments.event import ZERO_CHAIN
 
@@ -117,7 +117,7 @@ def _manifest(
     listed.sort(key=lambda one: SegmentName(one.base_seq, one.last_seq))
     previous = listing.manifest
     return Manifest(
-        number=max(listing.manifests, default=0) + 1,
+        number=next_manifest_no(core, listing),
         prev_number=previous.number if previous is not None else 0,
         prev_sha256=(
             sha256(read_manifest_bytes(core.fs, core.path, previous.number)).digest()

@@ -115,8 +115,9 @@ def everything(log: Log, erasure: Erasure | None = None, head: int | None = None
     """All that a reader can ask, comparable; with what an erasure names left out.
 
     Args:
-        head: Ask only for events up to here.
+        head: Ask only for events up to here, and not for streams, which others may extend.
     """
+    asks_for_all = head is None
     newest = log.refresh()
     head = newest if head is None else head
     events = events_of(log)[:head]
@@ -133,7 +134,7 @@ def everything(log: Log, erasure: Erasure | None = None, head: int | None = None
         for event in events
         if event.envelope.event_id is not None
     ]
-    if head == newest:
+    if asks_for_all:
         found.append(log.streams())
     return found
 

@@ -182,7 +182,7 @@ def test_writers_and_readers_go_on_at_every_step(tmp_path: Path, step: str) -> N
         assert everything(reader, head=40) == everything(other, head=40)
         assert seen[1] == 40
 
-    fs = Paused(step, meanwhile, 2 if step == "create_file" else 1)
+    fs = Paused(step, meanwhile, 3 if step == "create_file" else 1)
     with open_log(tmp_path, fs=fs) as log:
         log.refresh()
         fs.armed = True
@@ -227,7 +227,7 @@ def test_threads_that_read_while_others_compact_see_one_log(tmp_path: Path) -> N
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=read) for _ in range(2)]
+    threads = [threading.Thread(target=read, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for number in range(6):
@@ -252,7 +252,7 @@ def test_two_compactors_at_once_are_one_and_a_refusal(tmp_path: Path) -> None:
         refused.append(caught.value.reason)
         say(other, b"writes go on")
 
-    fs = Paused("create_file", try_too, 2)
+    fs = Paused("create_file", try_too, 3)
     with open_log(tmp_path, fs=fs) as compactor:
         fs.armed = True
         compactor.compact(erasure_at(2))
@@ -285,6 +285,7 @@ def test_a_killed_compactor_blocks_nobody(tmp_path: Path) -> None:
         here, there = SPAWN.Pipe()
         child = SPAWN.Process(target=compact_and_stop, args=(tmp_path, there))
         child.start()
+        there.close()
         assert here.poll(WAIT_S)
         assert here.recv() == "in the middle"
         child.kill()
@@ -312,6 +313,7 @@ def test_a_process_that_was_there_before_reads_the_same_after(tmp_path: Path) ->
         here, there = SPAWN.Pipe()
         other = SPAWN.Process(target=answer, args=(tmp_path, there))
         other.start()
+        there.close()
         assert here.recv() == everything(log)
         erasure = story.erasure(log.refresh())
         expected = everything(log, erasure)
