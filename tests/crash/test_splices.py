@@ -27,6 +27,18 @@ from tests.crash.programs import Fact, Runner, facts_of
 from tests.segments.log_tools import files_of, segments_of
 
 PROGRAM = ("batch", "put", "roll", "put", "batch", "roll", "batch", "put", "delete")
+COMPACTED = (
+    "batch",
+    "roll",
+    "put",
+    "delete",
+    "compact",
+    "roll",
+    "delete",
+    "compact",
+    "batch",
+    "put",
+)
 Files = dict[str, bytes]
 
 
@@ -71,6 +83,11 @@ def make(path: Path, program: tuple[str, ...] = PROGRAM, *, first_number: int = 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return make(tmp_path_factory.mktemp("splices") / "store")
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return make(tmp_path_factory.mktemp("compacted") / "store", COMPACTED)
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +179,27 @@ def file_splices(store: Store) -> Iterator[tuple[str, Files]]:
     )
 
 
+def manifest_splices(store: Store) -> Iterator[tuple[str, Files]]:
+    """Manifests cut, longer, exchanged, under other numbers, or nothing but zeros."""
+    names = sorted(name for name in store.files if name.startswith("manifest-"))
+    assert len(names) == 2
+    first, last = (store.files[name] for name in names)
+    for name in names:
+        data = store.files[name]
+        yield f"{name} is empty", {name: b""}
+        yield f"{name} is zeros", {name: bytes(len(data))}
+        yield f"{name} twice", {name: data + data}
+        yield f"{name} and a newline", {name: data + b"\n"}
+        for size in range(0, len(data), 7):
+            yield f"{name} of {size} bytes", {name: data[:size]}
+    yield "the older one again", {names[1]: first}
+    yield "the newer one as the older", {names[0]: last}
+    yield "exchanged", {names[0]: last, names[1]: first}
+    for number in (3, 900):
+        for data in (first, last, b"", b"{}"):
+            yield f"another as number {number}", {f"manifest-{number:012}.mf": data}
+
+
 def first_complaint(path: Path, store: Store, cases: Iterator[tuple[str, Files]]) -> str:
     """What the first case with something wrong shows."""
     for what, changed in cases:
@@ -176,6 +214,22 @@ def test_no_splice_of_frames_shows_other_events(store: Store, tmp_path: Path) ->
 
 def test_no_splice_of_files_shows_other_events(store: Store, tmp_path: Path) -> None:
     assert first_complaint(tmp_path / "store", store, file_splices(store)) == ""
+
+
+@pytest.mark.parametrize("splices", [frame_splices, file_splices, manifest_splices])
+def test_no_splice_of_a_compacted_store_shows_other_events(
+    compacted: Store, tmp_path: Path, splices: Callable[[Store], Iterator[tuple[str, Files]]]
+) -> None:
+    assert first_complaint(tmp_path / "store", compacted, splices(compacted)) == ""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_manifest_that_is_gone_is_no_other_past(
+    compacted: Store, tmp_path: Path, number: int
+) -> None:
+    files = dict(compacted.files)
+    del files[sorted(name for name in files if name.startswith("manifest-"))[number]]
+    assert complaint(tmp_path / "store", files, compacted.facts) == ""
 
 
 def test_files_of_another_store_are_refused(store: Store, tmp_path: Path) -> None:
