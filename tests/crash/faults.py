@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -145,8 +146,9 @@ def complaint(folder: Path, program: Program, fault: Fault) -> str:
             run.close()
     except Crash:
         pass
-    except AssertionError as error:
-        return f"{'-'.join(program)}, {fault}: {error}"
+    except Exception as error:
+        where = "".join(traceback.format_tb(error.__traceback__)[-6:])
+        return f"{'-'.join(program)}, {fault}: {type(error).__name__}: {error}\n{where}"
     fs.fault = None
     run.forget()
     wrong = "" if fault.for_ever else _left_behind(run.path)

@@ -2,8 +2,8 @@
 
 Goal: no failure of the file system and no crash loses an acknowledged event, tears a batch, or
 leaves a store that does not open. Method: pass 1 counts the calls of a piece of work, pass 2 stops
-at each; short programs of all operations are for tests/crash/test_failing_calls.py. What would have to break: an order of writes, a truncate that is missing, a repair that is
-not repeatable.
+at each; short programs of all operations are for tests/crash/test_failing_calls.py. What would have
+to break: an order of writes, a truncate that is missing, a repair that is not repeatable.
 """
 
 from __future__ import annotations
