@@ -13,13 +13,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from fmemory_segments._catalog import HALF_COMPACTED, HALF_MADE, Listing, list_store, reading
+from fmemory_segments._catalog import (
+    HALF_COMPACTED,
+    HALF_MADE,
+    Listing,
+    list_store,
+    reading,
+    writing,
+)
 from fmemory_segments._choose import Share, check_erasure, choose, room_needed, survey
 from fmemory_segments._core import Core, LastCompaction, Segment
 from fmemory_segments._obsolete import (
     compact_lock,
     empty_quarantine,
     empty_tmp,
+    forget_tmp,
     remove_replaced,
     replaced_files,
 )
@@ -69,16 +77,16 @@ class Compactor:
         core = self._core
         core.check_writable()
         timeout_s = core.options.lock_timeout_s if timeout_s is None else timeout_s
-        with self._alone(timeout_s):
-            try:
+        try:
+            with self._alone(timeout_s), writing(core.path):
                 done, damage = self._compact(erasure, timeout_s)
-                if damage:
-                    raise damage[0]
-            except BaseException as error:
-                failure = f"{type(error).__name__}: {error}"
-                core.last_compaction = LastCompaction(core.options.clock(), failure)
-                raise
-            core.last_compaction = LastCompaction(core.options.clock(), "")
+            if damage:
+                raise damage[0]
+        except BaseException as error:
+            failure = f"{type(error).__name__}: {error}"
+            core.last_compaction = LastCompaction(core.options.clock(), failure)
+            raise
+        core.last_compaction = LastCompaction(core.options.clock(), "")
         return done
 
     @contextmanager
@@ -190,6 +198,8 @@ class Compactor:
                 listing = list_store(core.fs, core.path)
                 paths = replaced_files(core, listing)
                 pending += remove_replaced(core, listing)
+                # What was written under a name of `tmp/` must not come back under it either.
+                pending += forget_tmp(core)
             notices += [f"{path.name} was replaced and removed" for path in paths]
             if len(erasure.locs) or len(erasure.seqs):
                 with self._writer.exclusive(timeout_s), reading(core.path):

@@ -138,6 +138,16 @@ def empty_tmp(core: Core, prefix: str) -> None:
             core.note(f"could not remove {path}: {write_failed(error, path)}")
 
 
+def forget_tmp(core: Core) -> list[str]:
+    """Have on disk that files of `tmp/` have other names now; what failed, as sentences."""
+    try:
+        if core.fs.kind(core.tmp) is FileKind.FOLDER:
+            sync_folder(core.fs, core.tmp)
+    except OSError as error:
+        return [f"names of {core.tmp} may come back: {write_failed(error, core.tmp)}"]
+    return []
+
+
 def empty_quarantine(core: Core) -> tuple[list[str], list[str]]:
     """Remove what was cut off tails: it may hold what was erased. Under the lock of the log.
 

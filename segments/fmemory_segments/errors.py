@@ -13,6 +13,7 @@
     ├── StoreBusy            another process held the lock for too long       (TimeoutError)
     ├── ReadOnlyLog          a write to a log opened for reading              (PermissionError)
     ├── UnknownEvent         no event or row at a seq or loc                  (LookupError)
+    ├── RowErased            a row whose data a compaction took out           (LookupError)
     ├── InvalidDraft         an event that cannot be stored as it is          (ValueError)
     ├── LogPoisoned          fdatasync or a repair failed: reopen             (RuntimeError)
     ├── ForkedStore          the handle was carried over a fork: reopen       (RuntimeError)

@@ -304,7 +304,7 @@ class QuickFileSystem(PosixFileSystem):
     datasync = sync = staticmethod(_do_nothing)
 
 
-def build(files: dict[Path, bytes], source: Path, target: Path) -> None:
+def build(target: Path, files: dict[Path, bytes], source: Path) -> None:
     """Lay the files of a disk out in another, new folder."""
     target.mkdir()
     for path, content in files.items():

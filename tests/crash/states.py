@@ -107,7 +107,7 @@ class Search:
         self.count += 1
         place = self.folder / "disk"
         shutil.rmtree(place, ignore_errors=True)
-        build(files, source, place)
+        build(place, files, source)
         return judge_store(place, ledger)
 
 

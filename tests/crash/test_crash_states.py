@@ -87,7 +87,7 @@ def test_power_cut_while_a_doubtful_tail_is_moved_loses_nothing(tmp_path: Path) 
         whole = contents(again)
     for number, moment in enumerate(moments):
         for _ in range(3 * ROUNDS):
-            build(moment.cut(choose), source, disk)
+            build(disk, moment.cut(choose), source)
             found = opens(disk)
             assert isinstance(found, list), (number, found)
             assert events_only(found, 3) == events_only(whole, 3), number

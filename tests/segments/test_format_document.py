@@ -22,6 +22,7 @@ from fmemory_segments import (
     _event_meta,
     _frame,
     _header,
+    _manifest,
     _seal,
     _tip,
     digest,
@@ -49,7 +50,7 @@ STRUCTS: dict[str, str] = {
     "stream column": _seal.STREAM_COLUMN.format,
     "trailer": _seal.TRAILER.format,
     "tip slot": _tip.FIELDS.format + _tip.CHECK.format[1:],
-    "manifest head": "<8sII",
+    "manifest head": _manifest.MANIFEST_HEAD.format,
     "canonical envelope, fixed part": digest._FIXED.format,
 }
 SIZES = {
@@ -73,6 +74,7 @@ FIELDS: dict[str, type[msgspec.Struct]] = {
     "seal meta": _seal.SealMeta,
     "envelope": Envelope,
     "block meta": BlockMeta,
+    "listed segment": _manifest.ListedSegment,
 }
 
 
@@ -148,6 +150,11 @@ def test_fields_are_those_of_the_struct_in_order(name: str) -> None:
     assert tuple(names) == FIELDS[name].__struct_fields__
 
 
+def test_the_map_of_a_manifest_is_that_of_the_document() -> None:
+    names = [row[0] for row in table("map: manifest")]
+    assert tuple(names) == _manifest.Manifest.__struct_fields__
+
+
 def test_the_sections_of_a_seal_are_those_of_the_document() -> None:
     found = re.search(r"\| section \| content \|\n\|[-|]+\|\n((?:\|.*\n)+)", TEXT)
     assert found
@@ -157,7 +164,12 @@ def test_the_sections_of_a_seal_are_those_of_the_document() -> None:
 
 @pytest.mark.parametrize(
     "magic",
-    [_frame.FRAME_MAGIC, _header.SEGMENT_MAGIC, _seal.TRAILER_MAGIC],
+    [
+        _frame.FRAME_MAGIC,
+        _header.SEGMENT_MAGIC,
+        _seal.TRAILER_MAGIC,
+        _manifest.MANIFEST_MAGIC,
+    ],
 )
 def test_magic_numbers_are_those_of_the_document(magic: bytes) -> None:
     assert f"`{magic.hex(' ').upper()}`" in TEXT
