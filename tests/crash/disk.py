@@ -263,20 +263,17 @@ class RecordingFileSystem(WatchedFileSystem):
         self._after()
 
     def _sync_folder(self, folder: Path) -> None:
-        """The changes of names in a folder are on disk, and all that one call did with them."""
+        """What was done to names of a folder is on disk; the other half of a rename may not be."""
         kept: list[NameChange] = []
         for change in self.disk.pending_names:
-            if all(path.parent != folder for path, _ in change):
-                kept.append(change)
-                continue
-            names = {path for path, _ in change}
-            # What is on disk of a name is not undone by what was done to it before.
-            kept = [[one for one in earlier if one[0] not in names] for earlier in kept]
             for path, number in change:
+                if path.parent != folder:
+                    continue
                 if number is None:
                     self.disk.names.pop(path, None)
                 else:
                     self.disk.names[path] = number
+            kept.append([one for one in change if one[0].parent != folder])
         self.disk.pending_names = [change for change in kept if change]
 
     def rename(self, source: Path, target: Path) -> None:

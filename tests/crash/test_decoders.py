@@ -20,7 +20,7 @@ import pytest
 from tests.crash.decoders import Decoder, decoders, spoiled, with_a_nested_field
 from tests.crash.settings import ROUNDS, chooser
 
-CASES = 1_000 * ROUNDS
+CASES = 800 * ROUNDS
 PEAK_BYTES_MAX = 1 << 20
 PEAK_PER_BYTE = 100
 

@@ -19,8 +19,8 @@ from tests.crash.mistakes import MISTAKES
 from tests.crash.programs import Program
 from tests.crash.settings import ROUNDS, chooser
 
-LONG_RUNS = 60 * ROUNDS
-STEP = 1 if ROUNDS > 1 else 7
+LONG_RUNS = 50 * ROUNDS
+STEP = 1 if ROUNDS > 1 else 11
 
 
 def test_every_failing_call_of_every_operation_keeps_the_promises(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_failing_calls_of_long_programs_keep_the_promises(tmp_path: Path) -> Non
 def test_failing_calls_tell_of_a_planted_mistake(
     tmp_path: Path, mistake: str, program: Program, kind: str
 ) -> None:
-    cases = [(program, Fault(kind, call)) for call in range(1, 25)]
+    cases = [(program, Fault(kind, call)) for call in range(1, 20)]
     assert first_complaint(tmp_path, cases) == ""
     with MISTAKES[mistake]():
         assert first_complaint(tmp_path, cases) != ""

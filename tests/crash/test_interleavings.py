@@ -22,7 +22,7 @@ from fmemory_segments._tail import Tail
 from tests.crash.interleaving import Scene
 from tests.crash.settings import ROUNDS, SEED
 
-RUNS = 25 * ROUNDS
+RUNS = 15 * ROUNDS
 
 
 def first_complaint(folder: Path, seeds: range) -> str:

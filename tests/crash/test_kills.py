@@ -29,7 +29,7 @@ from tests.segments.log_tools import damage_findings, next_revision, put_draft
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["tests.crash.test_kills"])
 WAIT_S = 120.0
-KILL_ROUNDS = 6 * ROUNDS
+KILL_ROUNDS = 4 * ROUNDS
 LIFE_S = 0.06
 SEGMENT_BYTES_MAX = 60_000
 Ledger = dict[int, Fact]
