@@ -83,12 +83,16 @@ class Disk:
                     for path, number in names.items()
                 }
         for kept in self._all_but_one():
-            yield {
-                path: survivor(kept.files[one], "all", choose)
-                for path, one in kept._names(kept.pending_names).items()
-            }
+            yield kept.with_all_names("all")
         for _ in range(samples):
             yield self.cut(choose, modes, in_order=False)
+
+    def with_all_names(self, mode: str) -> dict[Path, bytes]:
+        """The files with all of what was written since their last syncs, or "none" of it."""
+        return {
+            path: survivor(self.files[number], mode, random.Random(0))
+            for path, number in self._names(self.pending_names).items()
+        }
 
     def _all_but_one(self) -> Iterator[Disk]:
         """The disk without one change of a file, or one of names that others followed."""
