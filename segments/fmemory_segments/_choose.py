@@ -107,9 +107,7 @@ def survey(core: Core, segments: Sequence[Segment], erasure: Erasure) -> list[Sh
     Cost: array steps; about 20 ms a million rows.
     """
     return [
-        _share(core, segment, erasure)
-        for segment in segments
-        if segment.base_seq <= max(erasure.upto, 1)
+        _share(core, segment, erasure) for segment in segments if segment.base_seq <= erasure.upto
     ]
 
 

@@ -31,7 +31,7 @@ from fmemory_segments._frames import frame_damage, read_block, read_block_front,
 from fmemory_segments._places import Int64Array, RowPlaces
 from fmemory_segments._spans import gather_extents, row_parts
 from fmemory_segments.digest import row_digest, rows_digest
-from fmemory_segments.errors import LogReason
+from fmemory_segments.errors import LogCorrupt, LogReason
 from fmemory_segments.event import (
     DIGEST_BYTES,
     LOC_ROW_BITS,
@@ -59,14 +59,13 @@ def read_row_payloads(
     Cost: O(bytes) of their rows, and of locs and nonces of the blocks that hold them.
     """
     living = [_living_rows(event) for _, event in events]
-    locs = np.concatenate(
+    locs = np.array(
         [
-            np.zeros(0, np.uint64),
-            *(
-                (rows + (seq << LOC_ROW_BITS)).astype(np.uint64)
-                for (seq, _), rows in zip(events, living, strict=True)
-            ),
-        ]
+            seq << LOC_ROW_BITS | row
+            for (seq, _), rows in zip(events, living, strict=True)
+            for row in rows
+        ],
+        np.uint64,
     )
     gathered = _gather(core, segment, locs) if len(locs) else _Gathered([], [], b"", [])
     found, at = {}, 0
@@ -106,7 +105,9 @@ class RowDigests:
         """
         place, count = event.place, len(event.keys)
         assert isinstance(place, BlockRows)
-        first, _ = self._index.slot_range(seq, seq)
+        first, end = self._index.slot_range(seq, seq)
+        if end - first != count:
+            raise self._not_placed(seq, f"{count} rows of event {seq}, {end - first} in the SEAL")
         digests = self._table[first : first + count]
         erased = unpack_bits(place.erased, count)
         known = self._is_known[first : first + count]
@@ -115,17 +116,16 @@ class RowDigests:
             digests[erased] = np.frombuffer(place.digests, np.uint8).reshape(-1, DIGEST_BYTES)
             known = known ^ erased
         if not known.all():
-            frame = self._index.frame_of(seq)
-            error = frame_damage(
-                self._segment,
-                frame,
-                LogReason.FRAME_CONTENT,
-                "each row to be erased or in one BLOCK",
-                f"row {int(np.argmin(known))} of event {seq} in neither",
-            )
-            error.first_seq = error.last_seq = seq
-            raise error
+            row = int(np.argmin(known))
+            raise self._not_placed(seq, f"row {row} of event {seq} in neither")
         return rows_digest(count, place.timestamps, digests.tobytes())
+
+    def _not_placed(self, seq: int, got: str) -> LogCorrupt:
+        expected = "each row to be erased or in one BLOCK"
+        frame = self._index.frame_of(seq)
+        error = frame_damage(self._segment, frame, LogReason.FRAME_CONTENT, expected, got)
+        error.first_seq = error.last_seq = seq
+        return error
 
     def _add_block(self, core: Core, number: int, after: int, upto: int) -> None:
         header, meta, data = read_block(core, self._segment, number)
@@ -178,12 +178,12 @@ class _Gathered(NamedTuple):
     embedding_ids: list[str | None]
 
 
-def _living_rows(event: EventMeta) -> Int64Array:
+def _living_rows(event: EventMeta) -> Sequence[int]:
     """Numbers of the rows of a record event that are alive."""
     assert isinstance(event.place, BlockRows)
     count = len(event.keys)
     erased = unpack_bits(event.place.erased, count)
-    return np.arange(count) if erased is None else np.flatnonzero(~erased)
+    return range(count) if erased is None else np.flatnonzero(~erased).tolist()
 
 
 def _blocks_of(index: CompactedIndex, after: int, upto: int) -> Iterator[int]:
@@ -200,14 +200,7 @@ def _gather(core: Core, segment: Segment, locs: UInt64Array) -> _Gathered:
     try:
         places = segment.index.places(locs)
     except KeyError as error:
-        seq = int(locs[0]) >> LOC_ROW_BITS
-        raise frame_damage(
-            segment,
-            segment.index.frame_of(seq),
-            LogReason.FRAME_CONTENT,
-            "rows that the SEAL has places for",
-            str(error),
-        ) from error
+        raise _without_place(segment, locs) from error
     notes: list[bytes] = []
     vectors: list[bytes] = []
     for part in row_parts(places.note_bytes + places.vector_bytes):
@@ -215,6 +208,19 @@ def _gather(core: Core, segment: Segment, locs: UInt64Array) -> _Gathered:
     table = segment.index.embedding_ids
     embedding_ids = [table[number] for number in places.embeddings.tolist()]
     return _Gathered(notes, vectors, _read_nonces(core, segment, places, locs), embedding_ids)
+
+
+def _without_place(segment: Segment, locs: UInt64Array) -> LogCorrupt:
+    """The error for rows that live by the LEDGER, and of which the SEAL knows no place."""
+    index = segment.index
+    slots = ((loc, index.slot_of(loc)) for loc in locs.tolist())
+    loc = next(loc for loc, slot in slots if slot is None or not index.slots[slot, 0])
+    seq = loc >> LOC_ROW_BITS
+    expected = "a place for every row that is alive"
+    got = f"none for one of event {seq} in the SEAL"
+    error = frame_damage(segment, index.frame_of(seq), LogReason.FRAME_CONTENT, expected, got)
+    error.first_seq = error.last_seq = seq
+    return error
 
 
 def _read_part(
@@ -269,42 +275,40 @@ def _read_nonces(core: Core, segment: Segment, places: RowPlaces, locs: UInt64Ar
     return table.tobytes()
 
 
-def _rows_of(event: EventMeta, living: Int64Array, gathered: _Gathered, at: int) -> Rows:
+def _rows_of(event: EventMeta, living: Sequence[int], gathered: _Gathered, at: int) -> Rows:
     """The payload of one record event, whose living rows begin at a number of those gathered."""
     place, count = event.place, len(event.keys)
     assert isinstance(place, BlockRows)
     dtype = DTYPES[place.dtype]
-    notes = gathered.notes[at : at + len(living)]
-    vectors = gathered.vectors[at : at + len(living)]
-    nonces: list[bytes] | None = None
-    embedding_ids = gathered.embedding_ids[at : at + len(living)]
+    end = at + len(living)
+    notes, vectors = gathered.notes[at:end], gathered.vectors[at:end]
+    embedding_ids = gathered.embedding_ids[at:end]
+    nonces = gathered.nonces[NONCE_BYTES * at : NONCE_BYTES * end]
     erased = unpack_bits(place.erased, count)
-    packed_nonces = gathered.nonces[NONCE_BYTES * at : NONCE_BYTES * (at + len(living))]
     if erased is not None:
         nothing = bytes(place.dim * dtype.itemsize)
         notes = _spread(notes, living, count, b"")
         vectors = _spread(vectors, living, count, nothing)
         embedding_ids = _spread(embedding_ids, living, count, None)
-        nonces = [
-            packed_nonces[start : start + NONCE_BYTES]
-            for start in range(0, len(packed_nonces), NONCE_BYTES)
-        ]
-        packed_nonces = b"".join(_spread(nonces, living, count, bytes(NONCE_BYTES)))
+        single = [nonces[low : low + NONCE_BYTES] for low in range(0, len(nonces), NONCE_BYTES)]
+        nonces = b"".join(_spread(single, living, count, bytes(NONCE_BYTES)))
     return Rows(
         timestamps=np.frombuffer(place.timestamps, "<f8"),
         notes=b"".join(notes),
         note_offsets=np.array([0, *accumulate(map(len, notes))], "<u4"),
         vectors=np.frombuffer(b"".join(vectors), dtype).reshape(count, place.dim),
         embedding_ids=tuple(embedding_ids),
-        nonces=packed_nonces,
+        nonces=nonces,
         erased=erased,
         digests=unpack_digests(place.digests, erased),
     )
 
 
-def _spread(values: Sequence[Value], living: Int64Array, count: int, nothing: Value) -> list[Value]:
+def _spread(
+    values: Sequence[Value], living: Sequence[int], count: int, nothing: Value
+) -> list[Value]:
     """Values of living rows among so many rows, with nothing at the others."""
     spread = [nothing] * count
-    for row, value in zip(living.tolist(), values, strict=True):
+    for row, value in zip(living, values, strict=True):
         spread[row] = value
     return spread

@@ -90,7 +90,6 @@ class CompactedInspector:
         self._time_ns = time_ns
         self._in_blocks = False
         self._seal = self._read_seal(core, segment)
-        self._frame_number = 0
         self._found: list[Damage | _Ledger] = []
         self._ledgers: list[_Ledger] = []
         self._locs: list[UInt64Array] = []
@@ -138,7 +137,10 @@ class CompactedInspector:
                 or header.kind == FrameKind.BATCH
                 or at + frame_bytes(header) > self._size
             ):
-                at = self._skip(at)
+                following = self._skip(at)
+                if following is None:
+                    break
+                at = following
                 continue
             self._check_order(at, header)
             if header.kind == FrameKind.SEAL:
@@ -148,24 +150,21 @@ class CompactedInspector:
             else:
                 self._look_at_block(at, header)
             self._prev_frame_bytes = frame_bytes(header)
-            self._frame_number += 1
             at += self._prev_frame_bytes
-        evidence = "a SEAL at the end of a compacted segment, got none"
-        self._add(LogReason.SEAL, evidence, at, self._expected_seq, None)
+        evidence = "frames and a SEAL up to the end of the file, got other bytes"
+        self._add(LogReason.SEAL, evidence, at, self._expected_seq, None, lost=True)
         self._builder = None
         return None
 
-    def _skip(self, at: int) -> int:
-        """Go on at the next frame that can be recognised, and tell what lies between; where."""
+    def _skip(self, at: int) -> int | None:
+        """Tell what lies up to the next frame that can be recognised; where that is, if any is."""
         found = next_header(self._fs.pread, self._fd, self._salt, at, self._size)
-        self._builder = None
-        first, last = self._expected_seq, None
-        reason, evidence = LogReason.FRAME_CHECKSUM, "a frame header, got other bytes"
         if found is None:
-            if self._seal is None and first > self._last_known():
-                reason = LogReason.SEAL
-            self._add(reason, evidence, at, first, None, lost=True)
-            return self._size
+            return None
+        self._builder = None
+        reason, evidence = LogReason.FRAME_CHECKSUM, "a frame header, got other bytes"
+        first: int = self._expected_seq
+        last: int | None = None
         offset, header = found
         self._prev_frame_bytes = header.prev_frame_bytes
         if header.kind == FrameKind.LEDGER:
@@ -180,9 +179,6 @@ class CompactedInspector:
         else:
             self._lose_block(reason, evidence, at)
         return offset
-
-    def _last_known(self) -> int:
-        return self._seal.index.last_seq if self._seal is not None else 0
 
     def _lose_block(self, reason: LogReason, evidence: str, at: int) -> None:
         """Tell of a BLOCK that cannot be read, by the rows that the SEAL says are in it."""

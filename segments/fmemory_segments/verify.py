@@ -125,6 +125,7 @@ class _Verifier:
         listed = {one.name: one for one in manifest.segments} if manifest is not None else {}
         for number, name in enumerate(listing.segments):
             following = listing.segments[number + 1 :]
+            before = len(self._findings)
             try:
                 self._check_file(name, following[0] if following else None)
             except Vanished as gone:
@@ -132,7 +133,7 @@ class _Verifier:
                     raise
                 self._miss(gone, following[0].base_seq if following else None)
             place = self._place
-            if place.chain is not None and str(name) in listed:
+            if place.chain is not None and str(name) in listed and len(self._findings) == before:
                 got = Head(place.seq - 1, place.chain)
                 self._findings += check_listed(listed[str(name)], got)
         self._check_end(listing)

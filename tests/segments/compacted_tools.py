@@ -25,6 +25,7 @@ from fmemory_segments._compacted import Folder, FrameContent
 from fmemory_segments._compacted_file import Written, write_compacted
 from fmemory_segments._event_meta import DTYPES, BlockRows, unpack_bits, unpack_digests
 from fmemory_segments._header import SegmentFlag, SegmentHeader
+from fmemory_segments._manifest import ListedSegment, Manifest, SegmentName, pack_manifest
 from fmemory_segments.compaction import Erasure
 from fmemory_segments.filesystem import FileSystem
 from tests.segments.event_strategies import SALT, History
@@ -98,7 +99,32 @@ def compacted_store(
         )
         chain, time_ns = written.chain, part[-1].envelope.recorded_at_ns
         found.append(written)
+    list_segments(path, bounds[:-1], found)
     return found
+
+
+def list_segments(path: Path, starts: Sequence[int], found: Sequence[Written]) -> None:
+    """The manifest that makes compacted segments count; each starts behind so many events."""
+    manifest = Manifest(
+        number=1,
+        prev_number=0,
+        prev_sha256=bytes(32),
+        store_id=STORE_ID,
+        created_ns=0,
+        segments=tuple(
+            ListedSegment(
+                str(SegmentName(start + 1, 1)),
+                start + 1,
+                written.last_seq,
+                written.size_bytes,
+                written.chain,
+            )
+            for start, written in zip(starts, found, strict=True)
+        ),
+        obsolete=(),
+        frozen_seq=0,
+    )
+    (path / manifest.name).write_bytes(pack_manifest(manifest))
 
 
 def erased(events: Sequence[StoredEvent], erasure: Erasure) -> list[StoredEvent]:

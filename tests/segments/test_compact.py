@@ -90,6 +90,17 @@ def test_compaction_of_nothing_writes_nothing(tmp_path: Path) -> None:
         ]
 
 
+def test_events_behind_the_choice_are_left_where_they_are(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        for number in range(20):
+            say(log, b"word %d " % number * 30)
+        sealed = segments_of(tmp_path)
+        log.compact(erasure_at(0))
+        assert segments_of(tmp_path) == sealed
+        log.compact(erasure_at(1))
+        assert segments_of(tmp_path)[1:] == sealed[1:]
+
+
 def test_the_second_compaction_finds_nothing_to_do(tmp_path: Path) -> None:
     story = Story(3)
     with open_log(tmp_path) as log:

@@ -10,7 +10,9 @@ is kept, a removal that is not repeated.
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -24,6 +26,7 @@ from fmemory_segments.errors import LogPoisoned, LogWriteFailed, StoreFull
 from tests.segments.compaction_tools import erasure_at, everything, holds_bytes, open_log
 from tests.segments.log_tools import (
     ROUNDS,
+    SESSION,
     Crash,
     WatchedFileSystem,
     damage_findings,
@@ -308,6 +311,69 @@ def test_a_new_segment_that_does_not_read_as_it_was_written_never_counts(store: 
         assert log.stats().manifest_no == 0
         assert list((store / "tmp").iterdir()) == []
         assert log.compact(ERASURE).pending == ()
+
+
+@pytest.mark.parametrize("events_before", [0, 3])
+def test_a_tail_that_was_moved_is_compacted_and_a_later_one_is_moved_again(
+    tmp_path: Path, events_before: int
+) -> None:
+    """What a failed sync left in doubt was written anew; its bare header goes with the rest."""
+    fails = [False]
+
+    class BadSync(WatchedFileSystem):
+        def datasync(self, fd: int) -> None:
+            super().datasync(fd)
+            if fails[0]:
+                raise OSError(errno.EIO, "Input/output error")
+
+    for round_ in range(3):
+        bad = open_log(tmp_path, fs=BadSync())
+        for number in range(events_before):
+            put(bad, 100 * round_ + number)
+        fails[0] = True
+        with pytest.raises(LogPoisoned):
+            say(bad, b"in doubt", SECRET)
+        fails[0] = False
+        bad.close()
+        with open_log(tmp_path) as log:
+            head = log.refresh()
+            words = [one.seq for one in log.envelopes(0, head, stream=SESSION)][1::2]
+            erasure = erasure_at(head, seqs=words)
+            expected = everything(log, erasure)
+            done = log.compact(erasure)
+            assert done.pending == ()
+            assert everything(log) == expected
+        assert holds_bytes(tmp_path, SECRET) == []
+        with open_log(tmp_path, read_only=True) as log:
+            assert everything(log) == expected
+        assert not damage_findings(tmp_path)
+
+
+def test_a_fork_in_the_middle_of_a_compaction_keeps_no_lock(store: Path) -> None:
+    children: list[int] = []
+    asleep, wake = os.pipe()
+
+    class Forks(Faulty):
+        def free_bytes(self, path: Path) -> int:
+            with warnings.catch_warnings():
+                # Python 3.12 warns of forks beside threads, which is what this is about.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
+            if not child:
+                os.close(wake)
+                os.read(asleep, 1)
+                os._exit(0)
+            children.append(child)
+            return super().free_bytes(path)
+
+    with open_log(store, fs=Forks()) as log:
+        log.compact(ERASURE)
+    with open_log(store) as log:  # The child is still there.
+        assert log.compact(ERASURE).pending == ()
+    os.close(wake)
+    os.close(asleep)
+    for child in children:
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 1])

@@ -38,6 +38,7 @@ from tests.segments.compacted_tools import (
     erased,
     erasure_of,
     events_of,
+    list_segments,
 )
 from tests.segments.event_strategies import (
     SALT,
@@ -390,7 +391,8 @@ def test_opening_reads_the_seal_alone(tmp_path: Path) -> None:
         )
         for seq in range(1, 101)
     ]
-    file, _ = compact_events(tmp_path, found, NOTHING)
+    file, written = compact_events(tmp_path, found, NOTHING)
+    list_segments(tmp_path, [0], [written])
     read: list[int] = []
 
     class Counting(WatchedFileSystem):
