@@ -32,7 +32,7 @@ from tests.segments.log_tools import (
 SEGMENT_BYTES_MAX = 900
 # 9 comes past every byte with another bit each time; FMEMORY_CRASH_ROUNDS=2 leaves none out.
 BIT_STEP = 1 if ROUNDS > 1 else 9
-STEP = 1 if ROUNDS > 1 else 3
+STEP = 1 if ROUNDS > 1 else 5
 
 
 @pytest.fixture(scope="module")
