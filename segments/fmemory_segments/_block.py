@@ -146,7 +146,7 @@ def decode_block_meta(header: FrameHeader, meta: Buffer) -> BlockMeta:
     """
     try:
         content = _DECODE(memoryview(meta)[: header.meta_bytes])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameDamage("content", f"block: {error}") from error
     count = header.event_count
     if not _fits(content, header):

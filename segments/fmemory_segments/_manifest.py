@@ -147,7 +147,7 @@ def unpack_manifest(data: bytes, number: int) -> Manifest | str:
         return "a manifest with its checksum, got other bytes"
     try:
         manifest = _DECODE(memoryview(data)[MANIFEST_HEAD.size : -DIGEST_BYTES])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return f"the body of a manifest, got another: {error}"
     return _contradiction(manifest, number) or manifest
 

@@ -169,10 +169,10 @@ def _open_to_write(core: Core, *, create: bool) -> OpenedFiles:
 def _check_new(core: Core) -> None:
     """Raise if a store would be scattered among files that are somebody else's."""
     fs, path = core.fs, core.path
-    if fs.kind(path) is None:
-        return
     # One listing for both questions: another process may be making the store just now.
     with reading(path):
+        if fs.kind(path) is None:
+            return
         found = fs.list_names(path)
     listing = sort_names(found)
     if listing.segments or listing.manifests or listing.is_marked:

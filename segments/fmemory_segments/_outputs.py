@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fmemory_segments._catalog import HALF_COMPACTED, Listing, writing
+from fmemory_segments._catalog import HALF_COMPACTED, Listing, reading, writing
 from fmemory_segments._chain import checked_frames
 from fmemory_segments._choose import Share, outputs_of
 from fmemory_segments._compacted_file import Written, write_compacted
@@ -46,7 +46,9 @@ class Output:
 
 def next_manifest_no(core: Core, listing: Listing) -> int:
     """A number that no manifest of the store ever had."""
-    return max(*listing.manifests, core.read_tip().manifest_no, 0) + 1
+    with reading(core.path):
+        told = core.read_tip().manifest_no
+    return max(*listing.manifests, told, 0) + 1
 
 
 def next_generation(core: Core, listing: Listing) -> int:

@@ -417,5 +417,5 @@ def decode_seal(header: FrameHeader, meta: Buffer, data: Buffer) -> Seal:
 def _decode(decode: Callable[[Buffer], Decoded], packed: Buffer, name: str) -> Decoded:
     try:
         return decode(packed)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameDamage("content", f"seal, {name}: {error}") from error

@@ -181,7 +181,7 @@ class StoredMeta:
             raise BytesDamage("meta: wrong checksum")
         try:
             event = _DECODE(meta)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise BytesDamage(f"meta: {error}") from error
         if not isinstance(event.place, BlobPlace | RowsPlace | ErasedPlace):
             raise BytesDamage("meta: rows of compacted segments do not belong here")

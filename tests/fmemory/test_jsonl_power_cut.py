@@ -23,6 +23,8 @@ from fmemory.journals import JsonlJournal
 from fmemory.journals._jsonl.rewrite import read_back
 from fmemory.testing._journal_base import blob, commit, put
 from fmemory_segments import Erasure
+from tests.crash.disk import Disk, Moment, RecordingFileSystem
+from tests.crash.settings import SAMPLES, SEED
 from tests.fmemory.erasure_tools import (
     Before,
     Writer,
@@ -35,13 +37,6 @@ from tests.fmemory.erasure_tools import (
 )
 from tests.fmemory.jsonl_tools import contents, damage, open_store, opened, snapshot
 from tests.segments.log_tools import Crash
-from tests.segments.test_power_cut import (
-    SAMPLES,
-    SEED,
-    Disk,
-    Moment,
-    RecordingFileSystem,
-)
 
 FILE_BYTES_MAX = 3_000
 Item = TypeVar("Item")

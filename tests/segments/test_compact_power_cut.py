@@ -26,9 +26,9 @@ from fmemory_segments import _obsolete as obsolete_module
 from fmemory_segments import _publish as publish_module
 from fmemory_segments._catalog import HALF_COMPACTED
 from fmemory_segments._core import Core
+from tests.crash.disk import Moment, RecordingFileSystem, build
 from tests.segments.compaction_tools import erasure_at, everything, open_log
 from tests.segments.log_tools import ROUNDS, damage_findings, put, say
-from tests.segments.power_cut_tools import Moment, RecordingFileSystem, build
 
 SEED = int(os.environ.get("FMEMORY_TEST_SEED", "20240609"))
 SAMPLES = 2 * ROUNDS
@@ -91,7 +91,7 @@ def check(recorded: Recorded, path: Path, seed: int = SEED) -> None:
     for number, moment in enumerate(recorded.moments):
         for sample in range(FINAL_SAMPLES if moment.durable else SAMPLES):
             where = f"moment {number} of {len(recorded.moments)}, sample {sample}"
-            files = moment.disk.cut(choose)
+            files = moment.disk.cut(choose, in_order=False)
             build(path, files, recorded.source)
             _check_one(path, recorded, where)
             if moment.durable:

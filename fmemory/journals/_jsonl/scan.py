@@ -29,6 +29,7 @@ BLOCK_BYTES_MIN: Final = 512
 BLANK: Final = b" \t\r\n"
 _SEQ_START: Final = b'{"seq":'
 _SEQ_DIGITS_MAX: Final = 20
+_SEQ_MAX: Final = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -179,7 +180,10 @@ def seq_of(line: bytes | memoryview) -> int | None:
     """The seq that a line names at its start; None if it names none."""
     start = bytes(line[: len(_SEQ_START) + _SEQ_DIGITS_MAX])
     digits = start[len(_SEQ_START) :].partition(b",")[0]
-    return int(digits) if start.startswith(_SEQ_START) and digits.isdigit() else None
+    if not start.startswith(_SEQ_START) or not digits.isdigit():
+        return None
+    seq = int(digits)
+    return seq if seq <= _SEQ_MAX else None
 
 
 def judge(stop: Stop, data: bytes, *, base: int, synced_seq: int, store_id: bytes) -> Stop:

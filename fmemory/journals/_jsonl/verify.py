@@ -271,7 +271,7 @@ class _Check:
             payload = payload_of([decode_payload(text) for text in texts])
             envelope = indexed[0].envelope(ids_of(indexed))
             digest = event_digest(envelope, payload_digest(payload))
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             self._tell(
                 LogReason.FRAME_CONTENT,
                 f"expected a payload, got {error} {_where(name, data, lines[0][0], seq)}",
@@ -352,5 +352,5 @@ def _changed_records(line: bytes, seq: int, store_id: bytes) -> list[str]:
             return []
         salt = line_salt(store_id, seq)
         return [_decode_row(one).id for one in fields.rows if not is_sealed(bytes(one), salt)]
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, msgspec.MsgspecError, RecursionError):
         return []
