@@ -75,6 +75,7 @@ def renew(core: Core) -> bool:
     core.manifest = listing.manifest
     core.set_segments(segments)
     core.keep_files()
+    core.recent.clear()  # It knows events as they were before something of them was forgotten.
     return True
 
 
