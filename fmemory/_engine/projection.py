@@ -3,6 +3,9 @@
 Whoever asks for a stream names the seq up to which it must be folded. A journal that can read one
 stream cheaply (`reads_streams`, and every view of the past) is folded stream by stream when it is
 asked for; any other is folded wholly. Nothing here writes, checks rules or reads payloads.
+
+A stub says that what was deleted there was forgotten, and no longer what that was. Who folds from
+the start meets stubs instead of all of it; who has folded some of it before must fold anew.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from fmemory._engine.record_index import RecordIndex
 from fmemory._engine.session_fold import MetaFold, SessionFold
 from fmemory._engine.types import META, RECORDS, SESSION, EventType
 from fmemory.journal import Reader
-from fmemory_segments import Envelope, RowRun, Stream
+from fmemory_segments import FORGOTTEN, Envelope, RowRun, Stream
 
 
 class RecordsFold:
@@ -124,6 +127,9 @@ class Projection:
         if after < upto:
             try:
                 for item in reader.fold(after, upto, stream):
+                    if after and _is_stub(item):
+                        fold = self._folds[stream] = _folded(reader, stream, upto)
+                        break
                     _apply(fold, item)
             except BaseException:
                 # Half a fold is no state: the next question folds this stream from its start.
@@ -137,17 +143,34 @@ class Projection:
         if self._by_stream or self._seq >= upto:
             return
         folds = self._folds
+        stale: set[Stream] = set()
         try:
             for item in reader.fold(self._seq, upto):
+                if self._seq and _is_stub(item):
+                    stale.add(item.stream)
                 fold = folds.get(item.stream)
                 if fold is None:
                     fold = folds[item.stream] = _new_fold(item.stream)
                 _apply(fold, item)
+            for stream in stale:
+                folds[stream] = _folded(reader, stream, upto)
         except BaseException:
             folds.clear()
             self._seq = 0
             raise
         self._seq = upto
+
+
+def _folded(reader: Reader, stream: Stream, upto: int) -> StreamFold:
+    """A stream from its start."""
+    fold = _new_fold(stream)
+    for item in reader.fold(0, upto, stream):
+        _apply(fold, item)
+    return fold
+
+
+def _is_stub(item: Envelope | RowRun) -> bool:
+    return isinstance(item, Envelope) and item.type == FORGOTTEN
 
 
 def _apply(fold: StreamFold, item: Envelope | RowRun) -> None:
