@@ -20,6 +20,7 @@ from fmemory._configs import (
     SqliteConfig,
 )
 from fmemory._engine.backend import JournalBackend
+from fmemory._json_values import type_name
 from fmemory._target import config_of, place_of
 from fmemory.errors import ContractError, Reason
 from fmemory.journal import Durability
@@ -174,6 +175,13 @@ def open(  # noqa: A001  the name people know from files and databases
     ...     memory.count(memory.count_request()).count
     1
     """
+    if not isinstance(auto_compact, bool | AutoCompact):
+        raise ContractError(
+            f"expected True, False or an AutoCompact, got {type_name(auto_compact)}; nothing was"
+            " opened",
+            where="auto_compact",
+            reason=Reason.WRONG_TYPE,
+        )
     memory = create_memory_backend(
         config_of(target),
         create=create,

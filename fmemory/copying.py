@@ -25,7 +25,8 @@ from fmemory.errors import (
     Reason,
     brief,
 )
-from fmemory.journal import Envelope, Erased, Head, Journal, Payload, StoredEvent
+from fmemory.journal import Envelope, Erased, Head, Journal, Payload, Reader, StoredEvent
+from fmemory_segments import FORGOTTEN
 
 __all__ = ["CopyResult", "copy_log"]
 
@@ -81,8 +82,9 @@ def copy_log(
         ContractError: The two are one log, a value is none of those taken, or an event is larger
             than the target can hold. Nothing was written, or the first events.
         NotFound: `upto` is beyond the source's newest event.
-        Conflict: The target holds something else than the first events of the source, or another
-            process wrote to it meanwhile. What it held is as it was.
+        Conflict: The target holds something else than the first events of the source, or data of
+            which the source has forgotten the deletion since, or another process wrote to it
+            meanwhile. What it held is as it was.
         ReadOnlyStore: The target was opened for reading.
         LogCorrupt: An event of the source is damaged: those before it were copied. Or the copy is
             not what was written: the message says which of its events.
@@ -104,6 +106,7 @@ def copy_log(
     reader, writer = _journal_of(source, "source"), _journal_of(target, "target")
     last = _last_seq(reader, upto)
     present = _check_target(reader, writer, last)
+    _check_forgotten(reader, writer, present, last)
     have, size = present, 0
     while have < last:
         events = _next_batch(reader, have, last)
@@ -114,6 +117,8 @@ def copy_log(
         have = reached
     durable_seq = writer.sync() if last else 0
     head = _check_copy(reader, writer, last)
+    # The source may have been compacted between two batches.
+    _check_forgotten(reader, writer, last, last)
     return CopyResult(
         copied=last - present,
         present=present,
@@ -184,6 +189,40 @@ def _not_a_prefix(holds: str, actual: int) -> Conflict:
     )
 
 
+def _check_forgotten(source: Journal, target: Journal, have: int, last: int) -> None:
+    """Raise if the target keeps what was deleted, and its deletion was forgotten in the source.
+
+    Such data would live in the target for ever: nothing that can be copied deletes them.
+
+    Args:
+        have: How many events the target has.
+        last: The last one that is copied.
+
+    Cost: O(events) of the index, where something was erased; else nothing.
+    """
+    stubs = _stubs(source, last)
+    if not stubs:
+        return
+    known = _stubs(target, have)
+    for seq, end in stubs.items():
+        if seq <= have and seq not in known and end in (known if end <= have else stubs):
+            raise Conflict(
+                f"copy: expected a target that has the deletion of event {seq}, got one that holds"
+                f" its data, and the deletion, event {end}, was forgotten in the source since; what"
+                " the target held is as it was; copy to a new target, and remove this one",
+                reason=Reason.TARGET_EXISTS,
+                actual=have,
+            )
+
+
+def _stubs(reader: Reader, upto: int) -> dict[int, int]:
+    """The seqs of the events that were forgotten, and of those that deleted them."""
+    if next(iter(reader.erased(0, upto)), None) is None:
+        return {}
+    events = reader.envelopes(0, upto)
+    return {event.seq: event.count for event in events if event.type == FORGOTTEN}
+
+
 def _next_batch(source: Journal, after: int, last: int) -> list[StoredEvent]:
     """The events behind `after`, up to a bound in number and bytes; at least one.
 
@@ -218,7 +257,7 @@ def _group(envelopes: Iterator[Envelope], events_max: int) -> list[Envelope]:
     rows = 0
     for envelope in islice(envelopes, events_max):
         group.append(envelope)
-        rows += envelope.count
+        rows += 0 if envelope.type == FORGOTTEN else envelope.count
         if rows >= READ_ROWS_MAX:
             break
     return group

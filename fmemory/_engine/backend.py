@@ -27,6 +27,7 @@ from fmemory._engine import record_operations, session_operations
 from fmemory._engine.arguments import (
     check_checkpoint,
     check_feature_id,
+    check_flag,
     check_keep,
     check_own_stream,
     check_passes,
@@ -382,7 +383,9 @@ class JournalBackend(JournalReads, LogBackend):
     def compact(
         self, *, forget_before: int | datetime | None = None, exclusive: bool = False
     ) -> CompactResult:
+        self._check_writable("compact")
         before = 0 if forget_before is None else self._forget_before(forget_before)
+        check_flag(exclusive, "exclusive")
         erasure = erasure_at(self._journal, self._state.upto(), before)
         done = self._journal.compact(erasure, exclusive=exclusive)
         return CompactResult(
@@ -411,12 +414,12 @@ class JournalBackend(JournalReads, LogBackend):
         chosen = AutoCompact() if rules is None else rules
         if not isinstance(chosen, AutoCompact):
             raise ContractError(
-                f"expected an AutoCompact, got {type_name(chosen)}",
+                f"expected an AutoCompact, got {type_name(chosen)}: use AutoCompact(), or"
+                " AutoCompact(garbage_share=0.3)",
                 where="rules",
                 reason=Reason.WRONG_TYPE,
             )
-        if self._journal.read_only:
-            raise ReadOnlyStore("compact: expected a store opened for writing, got read_only=True")
+        self._check_writable("auto_compact")
         before = self._engine.auto_compactor
         self._engine.auto_compactor = AutoCompactor(self._journal, self.compact, chosen)
         if before is not None:
@@ -431,7 +434,10 @@ class JournalBackend(JournalReads, LogBackend):
 
     def backup(self, target: str | os.PathLike[str]) -> CopyResult:
         from fmemory import config, copying  # both need this module
+        from fmemory._target import check_apart
 
+        self._state.upto()  # A closed handle makes no target.
+        check_apart(self._path, target)
         with config.open(target) as copied:
             return copying.copy_log(self, copied)
 
@@ -502,14 +508,27 @@ class JournalBackend(JournalReads, LogBackend):
         self._close_threads()
         self._journal.close()
 
+    def _check_writable(self, what: str) -> None:
+        if self._journal.read_only:
+            raise ReadOnlyStore(
+                f"{what}: expected a store opened for writing, got read_only=True ({self._path});"
+                " nothing was written; open it without read_only",
+                path=self._path,
+            )
+
     def _forget_before(self, moment: int | datetime) -> int:
         """The seq before which events are forgotten."""
         if isinstance(moment, datetime):
             return self._state.seq_before(moment, "forget_before") + 1
         try:
             seq = check_int(moment)
-        except ContractError as error:
-            raise error.within("forget_before") from None
+        except ContractError:
+            raise ContractError(
+                "expected a seq (an int) or a time (a datetime that knows its offset), got"
+                f" {type_name(moment)}",
+                where="forget_before",
+                reason=Reason.WRONG_TYPE,
+            ) from None
         if seq < 1:
             raise ContractError(
                 f"expected a seq, 1 or more, or a time, got {seq}",

@@ -1,4 +1,4 @@
-"""Every example of docs/tampering.md runs and prints what the page says."""
+"""Every example of docs/tampering.md and docs/erasure.md runs and prints what the page says."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(
-    r"^```(\w+)\n(.*?)^```$",
-    (ROOT / "docs" / "tampering.md").read_text(encoding="utf-8"),
-    re.DOTALL | re.MULTILINE,
-)
+
+
+def blocks_of(page: str) -> list[tuple[str, str]]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+BLOCKS = blocks_of("tampering.md")
 COMMAND = "from fmemory_tools.cli import main; main()"
 
 
@@ -46,3 +49,14 @@ def test_examples_of_the_page_on_tampering_run_in_order(tmp_path: Path) -> None:
         done = run(line.replace("$ fmemory", "./fmemory", 1), tmp_path)
         assert (done.returncode, done.stderr) == (0, ""), line
         assert done.stdout.strip() or " > " in line or ">>" in line, line
+
+
+def test_example_of_the_page_on_erasure_leaves_no_byte_of_what_it_deletes(tmp_path: Path) -> None:
+    ((language, code),) = blocks_of("erasure.md")
+
+    done = run([sys.executable, "-W", "error", "-c", code], tmp_path)
+
+    assert (language, done.stdout, done.stderr) == ("python", "", "")
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not any(b"555-0199" in path.read_bytes() for path in files)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fmemory
+from fmemory_tools.commands.compact import print_result
 from tests.tools.helpers import Command, bytes_of
 
 SECRET = "the-secret-of-ada"
@@ -120,3 +121,37 @@ def test_backup_of_a_compacted_store_has_its_head(deleted: Path, run: Command) -
 
     with fmemory.open(deleted, read_only=True) as memory:
         assert json.loads(result.stdout)["head"] == str(memory.head())
+
+
+def test_forgotten_event_is_not_called_an_erased_one(deleted: Path, run: Command) -> None:
+    run("compact", "--forget-before", "14", "-s", deleted)
+    log = [json.loads(line) for line in run("log", "-s", deleted, "--json").stdout.splitlines()]
+    seq = next(one["seq"] for one in log if one["type"] == "event_forgotten")
+
+    assert "(forgotten)" in run("log", "-s", deleted).stdout
+    assert "forgot who and what it was" in run("show", seq, "-s", deleted).stdout
+
+
+@pytest.mark.parametrize("command", ["copy", "backup"])
+@pytest.mark.parametrize("target", [":memory:", "INSIDE", "jsonl:INSIDE", "sqlite:///INSIDE.db"])
+def test_target_that_would_be_lost_is_refused(
+    store: Path, run: Command, command: str, target: str
+) -> None:
+    before = bytes_of(store)
+
+    result = run(command, target.replace("INSIDE", f"{store}/inside"), "-s", store)
+
+    assert result.exit_code == 2
+    assert "TARGET: expected" in result.stderr
+    assert "copy --help" not in result.stderr
+    assert bytes_of(store) == before
+
+
+def test_what_is_pending_names_the_option_of_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sentence = "VACUUM: erased data may still be there; compact with exclusive=True"
+
+    print_result(fmemory.CompactResult(1, 1, 0, pending=(sentence,)))
+
+    assert "compact with --exclusive" in " ".join(capsys.readouterr().out.split())

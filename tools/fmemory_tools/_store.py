@@ -127,8 +127,8 @@ def check_there(target: str) -> None:
         )
 
 
-def check_target(target: str) -> None:
-    """Check that a store to be written is named, and one that outlives the command.
+def check_target(target: str, origin: str) -> None:
+    """Check that a store to be written is named, and one that outlives the command and the origin.
 
     Raises:
         Failure: It is not.
@@ -137,7 +137,16 @@ def check_target(target: str) -> None:
 
     if not target or isinstance(config_of(target), InMemoryConfig):
         got = target or "nothing"
-        raise Failure(f"TARGET: expected a store that is kept, got {got}; see fmemory copy --help")
+        raise Failure(
+            f"TARGET: expected a store that is kept, got {got}: name a folder, a database file or a"
+            " URL"
+        )
+    store, copied = _place_of(origin), _place_of(target)
+    if store is not None and copied is not None and store.resolve() in copied.resolve().parents:
+        raise Failure(
+            f"TARGET: expected a place outside of {origin}, got {target}, which would be lost with"
+            " it; nothing was written"
+        )
 
 
 def _place_of(target: str) -> Path | None:

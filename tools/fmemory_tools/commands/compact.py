@@ -58,11 +58,12 @@ def compact(
     if json:
         print_json({**result.to_dict(), "freed_bytes": result.freed_bytes})
     else:
-        _print(result)
+        print_result(result)
     raise typer.Exit(FINDING if result.pending else 0)
 
 
-def _print(result: CompactResult) -> None:
+def print_result(result: CompactResult) -> None:
+    """Print what a compaction did, for people."""
     from fmemory_tools._console import BAD, print_entry, print_text
     from fmemory_tools._values import show_bytes
 
@@ -81,9 +82,10 @@ def _print(result: CompactResult) -> None:
         print_text(f"forgot who and why of {count:,} event{'' if count == 1 else 's'}")
     before, after = result.bytes_before, result.bytes_after
     if before is not None and after is not None:
-        share = f" ({after / before:.0%} of before)" if before else ""
+        share = f" ({after / before:.0%} of before)" if before and after != before else ""
         print_text(f"{show_bytes(before)} before, {show_bytes(after)} now{share}")
     for notice in result.notices:
         print_text(notice)
     for sentence in result.pending:
-        print_entry(("pending", BAD), text=sentence)
+        # The library names its argument, and a person here has an option.
+        print_entry(("pending", BAD), text=sentence.replace("exclusive=True", "--exclusive"))

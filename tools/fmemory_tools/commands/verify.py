@@ -21,7 +21,7 @@ EPILOG = examples(
     "fmemory verify --head $(tail -1 heads.txt)           the newest of them",
     "fmemory verify --head head.note --key audit.key.pub  a signed one",
     note="Exit code: 0 all is as it was written, 1 damage was found, or a head was changed after it"
-    " was signed.",
+    " was signed, 2 wrong usage, 3 cannot open.",
 )
 
 
