@@ -138,10 +138,10 @@ def open_segment(
             offset=0,
             first_seq=name.base_seq,
         )
-    if header.generation and not header.took_tail:
+    if header.generation and not (header.took_tail or header.is_compacted):
         raise UnsupportedFormat(
-            f"segment: expected one that was never compacted, got generation {header.generation} "
-            f"({path}); nothing was changed; open it with a newer version of fmemory",
+            f"segment: expected a reason for another generation, got {header.generation} without "
+            f"a known flag ({path}); nothing was changed; open it with a newer version of fmemory",
             reason=LogReason.COMPACTED_STORE,
             path=path,
             first_seq=name.base_seq,

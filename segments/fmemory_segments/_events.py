@@ -14,8 +14,10 @@ from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
 from fmemory_segments._columns import BlobAt
+from fmemory_segments._compacted_index import CompactedIndex
+from fmemory_segments._compacted_read import read_row_payloads
 from fmemory_segments._core import Core, Segment
-from fmemory_segments._event_meta import EventMeta, RowsPlace
+from fmemory_segments._event_meta import BlockRows, EventMeta, RowsPlace
 from fmemory_segments._frame import FrameDamage
 from fmemory_segments._frames import (
     find_seal,
@@ -259,11 +261,16 @@ def count_usage(core: Core, upto: int) -> dict[tuple[Stream, str], tuple[int, in
     for segment in core.segments:
         if segment.base_seq > upto:
             break
+        index = segment.index
         for header, events in _frames_of(core, segment, 0, upto, None, backwards=False):
-            for event in events[: upto - header.first_seq + 1]:
+            chosen = events[: upto - header.first_seq + 1]
+            for seq, event in enumerate(chosen, header.first_seq):
                 name = (event.stream, event.type)
                 count, size = found.get(name, (0, 0))
-                found[name] = (count + 1, size + payload_extent(event)[1])
+                payload = payload_extent(event)[1]
+                if isinstance(index, CompactedIndex) and event.has_rows:
+                    payload = index.payload_bytes(seq)
+                found[name] = (count + 1, size + payload)
     return found
 
 
@@ -277,6 +284,7 @@ def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
     """
     found: dict[int, Payload] = {}
     blobs: list[tuple[int, BlobAt]] = []
+    puts: list[tuple[int, EventMeta]] = []
     batch: BatchMeta | None = None
     last: Segment | None = None
     for seq in sorted(set(seqs)):
@@ -286,16 +294,22 @@ def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
         if segment is not last:
             if last is not None:
                 _read_blobs(core, last, blobs, found)
-            last, blobs, batch = segment, [], None
+                found.update(read_row_payloads(core, last, puts))
+            last, blobs, puts, batch = segment, [], [], None
         place = segment.index.blob(seq)
         if place is not None:
             blobs.append((seq, place))
             continue
         if batch is None or not batch.header.first_seq <= seq <= batch.header.last_seq:
             batch = next(iter(read_metas(core, segment, (segment.index.frame_of(seq),))))
-        found[seq] = _payload(core, segment, batch, seq)
+        event = batch.events[seq - batch.header.first_seq]
+        if isinstance(event.place, BlockRows):
+            puts.append((seq, event))
+        else:
+            found[seq] = _payload(core, segment, batch, seq)
     if last is not None:
         _read_blobs(core, last, blobs, found)
+        found.update(read_row_payloads(core, last, puts))
     return [found[seq] for seq in seqs]
 
 

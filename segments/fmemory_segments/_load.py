@@ -98,13 +98,19 @@ class Loader:
         seal_offset = find_seal(core, segment, size)
         if seal_offset is not None:
             found = read_seal(core, segment, seal_offset, size)
-            if isinstance(found, Seal) and self._stands(found, successor):
+            if isinstance(found, Seal) and (
+                segment.header.is_compacted or self._stands(found, successor)
+            ):
                 self._take_seal(segment, found, seal_offset, size)
                 return Stop(size, segment.next_seq, CLEAN)
+            if segment.header.is_compacted:
+                raise self._no_seal(segment, seal_offset, str(found))
             if successor is not None and not successor.header.took_tail:
                 evidence = found if isinstance(found, str) else "the last segment, got one behind"
                 raise self._no_seal(segment, seal_offset, evidence)
-        elif successor is not None and not successor.header.took_tail:
+        elif segment.header.is_compacted or (
+            successor is not None and not successor.header.took_tail
+        ):
             raise self._no_seal(segment, size, "a SEAL, got none")
         if successor is None:
             return self._walk(segment, size, None)
@@ -150,12 +156,7 @@ class Loader:
             )
 
     def _take_seal(self, segment: Segment, seal: Seal, offset: int, size: int) -> None:
-        segment.index = seal.index
-        segment.chain = seal.chain
-        segment.time_ns = seal.time_ns
-        segment.end = size
-        segment.frames_end = offset
-        segment.is_sealed = True
+        take_seal(segment, seal, offset, size)
         try:
             self._streams.apply_segment(seal.stream_infos(), seal.event_ids())
         except (RevisionGap, ValueError) as error:
@@ -213,6 +214,16 @@ class Loader:
     def _no_seal(self, segment: Segment, offset: int, evidence: str) -> LogCorrupt:
         judgement = Judgement(Verdict.DAMAGED, LogReason.SEAL, evidence)
         return self._core.corrupt(judgement, segment, offset, segment.base_seq)
+
+
+def take_seal(segment: Segment, seal: Seal, offset: int, size: int) -> None:
+    """Make a segment what its SEAL, at this offset of a file of this size, says it is."""
+    segment.index = seal.index
+    segment.chain = seal.chain
+    segment.time_ns = seal.time_ns
+    segment.end = size
+    segment.frames_end = offset
+    segment.is_sealed = True
 
 
 def apply_frames(

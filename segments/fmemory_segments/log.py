@@ -20,6 +20,7 @@ from fmemory_segments._batch import PreparedBatch
 from fmemory_segments._catalog import reading
 from fmemory_segments._chain import ChainCache
 from fmemory_segments._core import Core, Durability, Options, State
+from fmemory_segments._erased import erased_events
 from fmemory_segments._events import count_usage, envelopes, fold, payloads, unknown_event
 from fmemory_segments._open import OpenedFiles, open_files
 from fmemory_segments._reports import LogHealth, LogStats, LogUsage
@@ -28,6 +29,7 @@ from fmemory_segments._sync import IntervalSync
 from fmemory_segments._txn import LogTxn
 from fmemory_segments._watch import Watcher
 from fmemory_segments._writer import DURABILITIES, Writer
+from fmemory_segments.compaction import ErasedEvent
 from fmemory_segments.errors import LogCorrupt
 from fmemory_segments.event import (
     Commit,
@@ -280,6 +282,14 @@ class Log:
                 raise
         return payloads(self._core, seqs)
 
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """Events `after < seq <= upto` of which data were taken out, by seq; no payload is read.
+
+        Cost: array steps over the rows; Python only by event that is given.
+        """
+        self._core.check()
+        return erased_events(self._core, after, min(upto, self._core.head_seq), stream)
+
     def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
         """The rows at these places, checked, in the order asked for, in memory of their own.
 
@@ -290,6 +300,7 @@ class Log:
 
         Raises:
             UnknownEvent: There is no row at a loc.
+            RowErased: The row at a loc was erased.
             LogCorrupt, LogReadFailed: One is damaged or cannot be read.
 
         Cost: two reads for neighbours of one event; one span for near frames; no Python step a row
@@ -311,6 +322,7 @@ class Log:
 
         Raises:
             UnknownEvent: There is no row at the loc.
+            RowErased: It was erased.
             LogCorrupt, LogReadFailed: It is damaged or cannot be read.
 
         Cost: one read or two, about 5 µs.

@@ -26,7 +26,7 @@ from fmemory_segments import (
     digest,
 )
 from fmemory_segments._batch import finish, prepare
-from fmemory_segments._compacted import BlockMeta
+from fmemory_segments._block import BlockMeta
 from fmemory_segments._header import SegmentHeader, pack_header
 from fmemory_segments._packer import FRAME_BYTES_TARGET
 
