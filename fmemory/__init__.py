@@ -92,6 +92,7 @@ from fmemory.record_models import (
     TimeRange,
     VectorBlock,
 )
+from fmemory.repairing import DamagedEvent, LostEvents, RepairResult, repair
 from fmemory.session_handle import LogSession, Run, Session, SessionView
 from fmemory.session_models import (
     BootstrapState,
@@ -132,6 +133,7 @@ __all__ = [
     "CopyResult",
     "CountRequest",
     "CountResult",
+    "DamagedEvent",
     "DeleteRequest",
     "DeleteResult",
     "DuplicateRecord",
@@ -164,6 +166,7 @@ __all__ = [
     "LogPoisoned",
     "LogSession",
     "LogView",
+    "LostEvents",
     "MemoryBackend",
     "MemoryBackendConfig",
     "MemoryBackendError",
@@ -187,6 +190,7 @@ __all__ = [
     "Reason",
     "Receipt",
     "RecoveryReport",
+    "RepairResult",
     "Role",
     "Run",
     "RunCheckpoint",
@@ -220,4 +224,5 @@ __all__ = [
     "create_default_memory_backend",
     "create_memory_backend",
     "messages",
+    "repair",
 ]

@@ -102,8 +102,8 @@ class SalvagedFile:
 
     @property
     def first_seq(self) -> int:
-        """No event before this one is in it, as far as is known."""
-        return self.order[0] if self.header is not None else 0
+        """Its first event has this seq, as its header or its name says."""
+        return self.order[0]
 
     def close(self) -> None:
         """Close the file until it is read again; twice is fine."""

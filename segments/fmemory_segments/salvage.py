@@ -20,7 +20,9 @@ from fmemory_segments._salvage_file import SalvagedFile, open_file
 from fmemory_segments._salvage_types import Harm, Salvaged, Trouble, Witness
 from fmemory_segments._tip import TIP_BYTES, damaged_slots, parse_tip
 from fmemory_segments._walk import read_exactly
+from fmemory_segments.errors import LogError
 from fmemory_segments.filesystem import FileSystem
+from fmemory_segments.log import Log
 
 __all__ = ["Found", "Harm", "Salvaged", "SegmentSalvage", "Trouble", "Witness"]
 
@@ -71,6 +73,17 @@ class SegmentSalvage:
         for file in files:
             file.is_last = file.order == last
         yield from _Merge(files, synced_seq, payloads=payloads).found()
+        if payloads:
+            yield from self._head()
+
+    def _head(self) -> Iterator[Witness]:
+        """The head of the store, if it opens and every event in it is whole."""
+        try:
+            with Log.open(self._path, fs=self._fs, read_only=True, allow_network=True) as log:
+                head = log.head()
+        except LogError:
+            return  # What is wrong was told where it stands.
+        yield Witness(head.seq, head.chain, is_head=True)
 
     def _tip(self) -> Iterator[Trouble | Witness]:
         path = self._path / TIP_NAME
