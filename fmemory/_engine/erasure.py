@@ -108,15 +108,23 @@ def undeleted(reader: Reader, upto: int) -> list[Finding]:
     events = seqs[~np.isin(seqs, deaths.seqs)]
     wrong, counts = np.unique(np.concatenate((rows, events)), return_counts=True)
     return [
-        Finding(
-            LogReason.NOT_DELETED,
-            f"event {seq}: expected its data, or a later event that deletes them, got {count}"
-            " erased and nothing that deletes them; restore a backup",
-            first_seq=seq,
-            last_seq=seq,
-        )
+        Finding(LogReason.NOT_DELETED, _undeleted(reader, seq, count), first_seq=seq, last_seq=seq)
         for seq, count in zip(wrong.tolist()[:_FINDINGS_MAX], counts.tolist(), strict=False)
     ]
+
+
+def _undeleted(reader: Reader, seq: int, count: int) -> str:
+    """What is said of an event of which data are erased that nothing deletes."""
+    (envelope,) = reader.envelopes(seq - 1, seq)
+    if envelope.type == EventType.EVENT_LOST:
+        return (
+            f"event {seq}: expected an event, got the placeholder of one that was lost before a"
+            " repair; restore a backup, if one has it"
+        )
+    return (
+        f"event {seq}: expected its data, or a later event that deletes them, got {count} erased"
+        " and nothing that deletes them; restore a backup"
+    )
 
 
 class _Found:

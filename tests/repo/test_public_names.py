@@ -11,22 +11,25 @@ import fmemory
 NAMES = {
     "fmemory": """
         Audit AutoCompact BootstrapState Capabilities ClearRequest ClearResult ClosedStore
-        CommitUnknown CompactResult Conflict ContractError CopyResult CountRequest CountResult
+        CommitUnknown CompactResult Conflict ContractError CopyResult CountRequest CountResult DamagedEvent
         DeleteRequest DeleteResult DuplicateRecord ErasedRecord Event FeatureRecord
         FilesystemMemoryBackend Finding ForkedStore
         GetRequest GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend
         InitCommand InitPlan InitShell
         InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
-        JsonValue LogBackend LogCorrupt LogPoisoned LogSession LogView MemoryBackend
+        JsonValue LogBackend LogCorrupt LogPoisoned LogSession LogView LostEvents
+        MemoryBackend
         MemoryBackendConfig MemoryBackendError MemoryConversationStore MemoryErrorKind
         MemoryFileError MemoryRecord MemoryView Message MetaGetRequest MetaResult MetaSetRequest
         NewEvent NotFound Note PostgresMemoryBackend ProgressEntry PutRequest PutResult
         ReadOnlyStore Reason Receipt
-        RecoveryReport Role Run RunCheckpoint RunStatus ScanRequest ScanResult ScoredRecord
+        RecoveryReport RepairResult Role Run RunCheckpoint RunStatus ScanRequest ScanResult
+        ScoredRecord
         SegmentMemoryBackend Session SessionInfo SessionManifest SessionPage SessionView
         SqliteMemoryBackend Stats StorageError StoreBusy StoreFull StreamPage StreamStats
         StreamSummary TimeRange ToolCall TypeStats UnsupportedPlatform VectorBlock __version__
         aopen audit copy_log create_default_memory_backend create_memory_backend messages
+        repair
     """,
     "fmemory_segments": """
         Blob Commit Compaction DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased ErasedEvent

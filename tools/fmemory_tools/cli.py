@@ -23,6 +23,7 @@ from fmemory_tools.commands import (
     imports,
     load,
     log,
+    repair,
     sessions,
     show,
     state,
@@ -70,6 +71,7 @@ app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
 app.command(cls=Command, epilog=stats.EPILOG)(stats.stats)
 app.command(cls=Command, epilog=compact.EPILOG)(compact.compact)
 app.command(cls=Command, epilog=backup.EPILOG)(backup.backup)
+app.command(cls=Command, epilog=repair.EPILOG)(repair.repair)
 app.command(cls=Command, epilog=copy.EPILOG)(copy.copy)
 app.command(cls=Command, epilog=dump.EPILOG)(dump.dump)
 app.command(cls=Command, epilog=load.EPILOG)(load.load)

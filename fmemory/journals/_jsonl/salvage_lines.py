@@ -108,13 +108,19 @@ class LineReader:
                 return Line(fields, text, offset, end)
         if not offset or not text.strip(BLANK):
             return None
+        unsure: Line | None = None
         for seq in seqs:
-            for found in (self._with_rows_lost, self._with_bit_repaired):
-                line = found(text, seq, offset, end)
-                if line is not None:
-                    return line
+            line = self._with_bit_repaired(text, seq, offset, end)
+            if line is not None and line.is_sure:
+                return line
+            unsure = unsure or line
+            line = self._with_rows_lost(text, seq, offset, end)
+            if line is not None:
+                return line
         fields = parse_loosely(text)
-        return None if fields is None else Line(fields, text, offset, end, is_sure=False)
+        if unsure is None and fields is not None:
+            unsure = Line(fields, text, offset, end, is_sure=False)
+        return unsure
 
     def _with_rows_lost(self, text: bytes, seq: int, offset: int, end: int) -> Line | None:
         """The line, if the checksums of its records stand in for those that were changed."""
@@ -132,7 +138,11 @@ class LineReader:
         return None
 
     def _with_bit_repaired(self, text: bytes, seq: int, offset: int, end: int) -> Line | None:
-        """The line with one bit put right, which is to be proved by its event's chain value."""
+        """The line with one bit put right.
+
+        A record that has the checksum it carries only with that bit proves it; else the chain
+        value of the event must.
+        """
         crc = _crc_of(text)
         if crc is None or len(text) > REPAIRED_BYTES_MAX:
             return None
@@ -144,7 +154,11 @@ class LineReader:
         fields = parse_line(repaired, salt)
         if fields is None or fields.seq != seq:
             return None
-        return Line(fields, repaired, offset, end, is_sure=False)
+        is_proved = any(
+            start <= bit >> 3 < start + len(row) and is_sealed(row, salt)
+            for start, row in _places_of_rows(repaired)
+        )
+        return Line(fields, repaired, offset, end, is_sure=is_proved)
 
     def _trouble(self, text: bytes, offset: int) -> Trouble:
         """What to say of a line that nothing proves; its seq is believed only if it is the next."""
