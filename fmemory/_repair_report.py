@@ -49,6 +49,7 @@ class Report:
         self._notices: list[str] = []
         self._cause: tuple[Trouble | None, int] = None, -1
         self._witness: Witness | None = None
+        self._is_end_known = True
         self._unharmed_before: int | None = None
 
     def salvaged(self, one: Salvaged) -> None:
@@ -89,6 +90,7 @@ class Report:
 
     def trouble(self, one: Trouble) -> None:
         """Something that is not as it was written."""
+        self._is_end_known = self._is_end_known and not one.hides_end
         if one.lost:
             self._troubles.append(one)
         else:
@@ -123,6 +125,7 @@ class Report:
             damaged=tuple(self._damaged),
             head=str(head),
             head_matches=matches if is_at_head or matches is False else None,
+            is_end_known=self._is_end_known,
             durable=durable,
             notices=(*self._notices, *unused, *((UNDONE,) if self._gaps else ())),
         )

@@ -62,6 +62,8 @@ class RepairResult(Model, frozen=True):
         head: The new store's newest event with its chain value, as `str(memory.head())`.
         head_matches: True if the source names the same head: every event is as it was written.
             False if it names another one. None where it names none, or something was lost.
+        is_end_known: False if damage lies where events newer than all others may have been; how
+            many, nobody knows.
         durable: Whether all of it is on the new store's disk.
         notices: What else a person should know.
     """
@@ -71,6 +73,7 @@ class RepairResult(Model, frozen=True):
     damaged: tuple[DamagedEvent, ...]
     head: str
     head_matches: bool | None
+    is_end_known: bool
     durable: bool
     notices: tuple[str, ...]
 
@@ -81,5 +84,6 @@ class RepairResult(Model, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if nothing was lost."""
-        return not self.lost and not self.damaged and self.head_matches is not False
+        """True if nothing was lost, as far as can be known."""
+        is_complete = not self.lost and not self.damaged and self.is_end_known
+        return is_complete and self.head_matches is not False

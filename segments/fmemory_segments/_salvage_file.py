@@ -124,7 +124,7 @@ class SalvagedFile:
             if self._is_newer:
                 return
             problem = "neither the file's header nor a frame can be read"
-            yield Trouble(problem, self.name, 0, self.order[0])
+            yield Trouble(problem, self.name, 0, self.order[0], hides_end=self.is_last)
             return
         end = self._size
         for torn in self._torn(synced_seq):
@@ -156,7 +156,7 @@ class SalvagedFile:
             return None
         if not header.is_supported:
             problem = f"the file is of version {header.major}.{header.minor}, which is newer"
-            self._told.append(Trouble(problem, self.name, 0, header.base_seq))
+            self._told.append(Trouble(problem, self.name, 0, header.base_seq, hides_end=True))
             self._is_newer = True
             return None
         return header

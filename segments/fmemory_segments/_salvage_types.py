@@ -59,6 +59,7 @@ class Trouble:
         first_seq: First event concerned, as far as it is known.
         last_seq: Last one.
         lost: Events may be missing for it; False = only to be known.
+        hides_end: Newer events than all others may be missing for it, nobody knows how many.
     """
 
     problem: str
@@ -67,6 +68,7 @@ class Trouble:
     first_seq: int | None = None
     last_seq: int | None = None
     lost: bool = True
+    hides_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

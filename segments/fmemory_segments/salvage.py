@@ -67,7 +67,9 @@ class SegmentSalvage:
             try:
                 files.append(open_file(self._fs, self._path, segment))
             except OSError as error:
-                yield Trouble(f"the file cannot be read: {error}", str(segment), 0)
+                is_last = segment == listing.segments[-1]
+                problem = f"the file cannot be read: {error}"
+                yield Trouble(problem, str(segment), 0, segment.base_seq, hides_end=is_last)
         yield from self._own(files)
         last = max((one.order for one in files), default=None)
         for file in files:
@@ -101,6 +103,9 @@ class SegmentSalvage:
         for offset in damaged_slots(data):
             yield Trouble("a slot of the witness is damaged", TIP_NAME, offset, lost=False)
         tip = parse_tip(data)
+        if not tip.counter and data.strip(b"\0"):
+            problem = "the witness of what was acknowledged is damaged"
+            yield Trouble(problem, TIP_NAME, 0, lost=False, hides_end=True)
         if tip.synced_seq:
             yield Witness(tip.synced_seq, None, TIP_NAME)
 
@@ -110,11 +115,13 @@ class SegmentSalvage:
         if len(ids) < 2:
             return
         own = ids.most_common(1)[0][0]
+        newest = files[-1]
         for one in list(files):
             if one.header is not None and one.header.store_id != own:
                 files.remove(one)
                 one.close()
-                yield Trouble("the file belongs to another store and was left out", one.name, 0)
+                problem = "the file belongs to another store and was left out"
+                yield Trouble(problem, one.name, 0, hides_end=one is newest)
 
 
 @dataclass(slots=True)

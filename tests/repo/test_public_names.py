@@ -11,8 +11,8 @@ import fmemory
 NAMES = {
     "fmemory": """
         Audit AutoCompact BootstrapState Capabilities ClearRequest ClearResult ClosedStore
-        CommitUnknown CompactResult Conflict ContractError CopyResult CountRequest CountResult DamagedEvent
-        DeleteRequest DeleteResult DuplicateRecord ErasedRecord Event FeatureRecord
+        CommitUnknown CompactResult Conflict ContractError CopyResult CountRequest CountResult
+        DamagedEvent DeleteRequest DeleteResult DuplicateRecord ErasedRecord Event FeatureRecord
         FilesystemMemoryBackend Finding ForkedStore
         GetRequest GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend
         InitCommand InitPlan InitShell

@@ -80,7 +80,11 @@ class JsonlSalvage:
         yield from unread
         for offset in damaged_slots(data):
             yield Trouble("a slot of the witness is damaged", TIP_NAME, offset, lost=False)
-        self._synced_seq = parse_tip(data).synced_seq
+        tip = parse_tip(data)
+        self._synced_seq = tip.synced_seq
+        if not tip.counter and data.strip(b"\0"):
+            problem = "the witness of what was acknowledged is damaged"
+            yield Trouble(problem, TIP_NAME, 0, lost=False, hides_end=True)
         if self._synced_seq:
             yield Witness(self._synced_seq, None, TIP_NAME)
 
@@ -130,10 +134,12 @@ class JsonlSalvage:
         if header is None:
             yield Trouble("the file's header is damaged", name, 0, lost=False)
         elif store_id is not None and bytes.fromhex(header.store_id) != store_id:
-            yield Trouble("the file belongs to another store and was left out", name, 0)
+            problem = "the file belongs to another store and was left out"
+            yield Trouble(problem, name, 0, hides_end=is_last)
             return
         if id_crc is None:
-            yield Trouble("neither its header nor two of its lines agree", name, 0, first_seq)
+            problem = "nothing tells which store the file belongs to"
+            yield Trouble(problem, name, 0, first_seq, hides_end=is_last)
             return
         if header is not None and header.first_seq > 1:
             prev_chain = bytes.fromhex(header.prev_chain)

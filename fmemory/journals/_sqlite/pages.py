@@ -82,9 +82,10 @@ class Pages:
             raise
         stored = -(-self._size // self._page_bytes)
         self.page_count = max(stored, count, *self._in_wal, 0)
-        if count > stored and not self._in_wal:
+        if (count > stored and not self._in_wal) or self._size % self._page_bytes:
             self.problems.append(
-                f"the file should have {count} pages and has {stored}: its end is missing"
+                f"the file should have {count} pages and has {self._size / self._page_bytes:.3g}:"
+                " bytes are missing"
             )
         self.stored_bytes = self.page_count * self._page_bytes
 

@@ -83,9 +83,12 @@ class SqliteSalvage:
                 last_seq = seq
             yield event
         for problem in pages.problems:
-            yield Trouble(problem, name, lost="damaged" in problem or "missing" in problem)
+            yield Trouble(problem, name, lost=False)
         if last_seq < claimed <= last_seq + pages.stored_bytes // EVENT_BYTES_MIN:
             yield Witness(claimed, None, name)
+        elif claimed != last_seq or (not last_seq and pages.problems):
+            problem = "the table of streams, which tells of the newest event, is damaged"
+            yield Trouble(problem, name, lost=False, hides_end=True)
 
     def _event(self, pages: Pages, cells: list[Cell], *, payloads: bool) -> Salvaged | Trouble:
         """The event of a seq: of several rows that claim to be it, one that is whole."""

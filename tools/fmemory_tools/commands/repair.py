@@ -96,6 +96,8 @@ def _print(result: RepairResult, target: str) -> None:
         print_text(f"event {event.seq}: {event.reason}{lost}")
     for notice in result.notices:
         print_text(notice)
+    if not result.is_end_known:
+        print_entry(("unknown", BAD), text="whether newer events were there, and how many")
     if result.is_whole:
         words = " and the head is the same" if result.head_matches else ""
         print_entry(("nothing was lost", GOOD), text=words)
