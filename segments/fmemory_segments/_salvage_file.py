@@ -131,18 +131,32 @@ class SalvagedFile:
             end = torn.offset or 0
             yield torn
         blocks = Blocks(self.name, self._read)
-        if payloads and (self.header is None or self.header.is_compacted):
+        if payloads and self._is_compacted:
             for frame in self._frames(end):
                 if isinstance(frame, _Frame) and frame.header.kind == FrameKind.BLOCK:
                     meta = self._meta(frame)
                     if meta is not None:
                         blocks.add(frame.offset, frame.header, meta)
+        is_sealed = False
         for frame in self._frames(end):
             if isinstance(frame, Trouble):
                 yield frame
             else:
                 yield from self._content(frame, blocks, payloads=payloads)
+                is_sealed = frame.header.kind == FrameKind.SEAL
             yield from self._take_unread()
+        if self._is_compacted and not is_sealed:
+            problem = "the file's end is missing"
+            yield Trouble(problem, self.name, self._size, lost=False, hides_end=self.is_last)
+
+    @property
+    def _is_compacted(self) -> bool:
+        """Whether it holds LEDGER frames; its first frame tells where the header is lost."""
+        if self.header is not None:
+            return self.header.is_compacted
+        frames = (one for one in self._frames(self._size) if isinstance(one, _Frame))
+        first = next(frames, None)
+        return first is not None and first.header.kind in (FrameKind.LEDGER, FrameKind.BLOCK)
 
     # The header
 
@@ -207,8 +221,7 @@ class SalvagedFile:
 
     def _torn(self, synced_seq: int) -> list[Trouble]:
         """Where an append was cut short that nobody was told of."""
-        is_compacted = self.header is not None and self.header.is_compacted
-        if not self.is_last or is_compacted or self._salt is None:
+        if not self.is_last or self._is_compacted or self._salt is None:
             return []
         seq = self.order[0]
         inspector = Inspector(

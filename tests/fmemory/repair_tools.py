@@ -123,8 +123,15 @@ def check_harmed(payload: Payload, was: Payload, lost: Sequence[str], keys: Sequ
             assert payload.erased is not None and payload.digests is not None
             assert payload.erased[row] and not payload.digests[row].any()
             continue
-        assert payload.erased is None or not payload.erased[row]
+        assert is_erased(payload, row) == is_erased(was, row)
         assert row_of(payload, row) == row_of(was, row)
+
+
+def is_erased(rows: Rows, row: int) -> bytes | None:
+    """The digest of a row that was erased; None of one that lives."""
+    if rows.erased is None or rows.digests is None or not rows.erased[row]:
+        return None
+    return rows.digests[row].tobytes()
 
 
 def row_of(rows: Rows, row: int) -> tuple[object, ...]:
