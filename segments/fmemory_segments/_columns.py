@@ -316,8 +316,8 @@ class SegmentIndex:
             raise KeyError("a loc of another segment")
         of_event = events.take(numbers, 0)
         slots = of_event[:, _SLOT] + rows
-        ends = events[numbers + 1, _SLOT]
-        if (slots >= ends).any() or not (of_event[:, _SHAPE] + 1 & 2).all():
+        is_behind = rows.any() and (slots >= events[numbers + 1, _SLOT]).any()
+        if is_behind or not (of_event[:, _SHAPE] + 1 & 2).all():
             raise KeyError("a loc that has no row")
         return rows, of_event, slots
 

@@ -7,6 +7,7 @@ slot that names no frame. docs/format.md section 5 owns the records; 44 bytes fo
 
 from __future__ import annotations
 
+from itertools import pairwise
 from struct import Struct
 from typing import Final
 
@@ -81,8 +82,44 @@ class CompactedIndex(SegmentIndex):
             slots[1:, _VECTOR] != slots[:-1, _VECTOR] + np.uint32(width)
         ).any():
             return None
+        return self._run_of(slots, shape)
+
+    def runs(self, locs: UInt64Array, count_max: int) -> list[tuple[RunPlace, int, int]]:
+        """Where rows of one shape are, as runs of neighbours in a BLOCK.
+
+        Args:
+            locs: uint64, shape (n,), at least one.
+            count_max: The most runs that are wanted.
+
+        Returns:
+            Place, first and end in `locs` of each run; empty if there are more, if shapes differ,
+            if vectors have no length, or if a loc has no living row in this segment.
+
+        Cost: about 50 µs and 0.05 µs a row.
+        """
+        try:
+            _, of_event, numbers = self._find(locs)
+        except KeyError:
+            return []
+        shapes = of_event[:, _SHAPE]
+        shape = int(shapes[0])
+        width = (shape >> 2) * ITEM_BYTES[shape & 3]
+        slots = self._slots.take(numbers, 0)
+        frames, vectors = slots[:, _SLOT_FRAME], slots[:, _VECTOR]
+        if not width or (shapes != shape).any() or not slots[:, _START].all():
+            return []
+        breaks = np.flatnonzero(
+            (vectors[1:] != vectors[:-1] + np.uint32(width)) | (frames[1:] != frames[:-1])
+        )
+        if len(breaks) >= count_max:
+            return []
+        cuts = [0, *(breaks + 1).tolist(), len(locs)]
+        return [(self._run_of(slots[low:high], shape), low, high) for low, high in pairwise(cuts)]
+
+    def _run_of(self, slots: UInt32Array, shape: int) -> RunPlace:
+        """The place of neighbours in a BLOCK, whose notes are neighbours then too."""
+        frame, start = int(slots[0, _SLOT_FRAME]), int(slots[0, _START])
         offset = ALIGNMENT * int(self._frames[frame])
-        start = int(slots[0, _START])
         note_bytes = int(slots[-1, _START]) + int(slots[-1, _LENGTH]) - start
         vector = offset + int(slots[0, _VECTOR])
         return RunPlace(frame, offset + start, note_bytes, vector, shape, slots[:, _EMBEDDING])

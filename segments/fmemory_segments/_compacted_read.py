@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from crc32c import crc32c
 
-from fmemory_segments._block import decode_block_meta, view_block
+from fmemory_segments._block import Block, decode_block_meta, view_block
 from fmemory_segments._compacted_index import NO_FRAME, CompactedIndex
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import (
@@ -138,12 +138,23 @@ class RowDigests:
             ) from error
         seqs = (block.locs >> np.uint64(LOC_ROW_BITS)).astype(np.int64)
         chosen = np.flatnonzero((seqs > after) & (seqs <= upto))
-        matrix = matrix_bytes(block.vectors)
-        dim, dtype = block.vectors.shape[1], DTYPE_CODES[block.vectors.dtype]
-        width = dim * block.vectors.itemsize
-        offsets = block.note_offsets.tolist()
-        notes, nonces = memoryview(block.notes), block.nonces
-        digests = [
+        packed = np.frombuffer(digests_of_block(block, chosen), np.uint8)
+        self._table[slots[chosen]] = packed.reshape(-1, DIGEST_BYTES)
+        self._is_known[slots[chosen]] = True
+
+
+def digests_of_block(block: Block, chosen: Int64Array) -> bytes:
+    """The digests of these rows of a BLOCK, back to back.
+
+    Cost: O(bytes) of SHA-256, about 2 µs for a row of 3 KB.
+    """
+    matrix = matrix_bytes(block.vectors)
+    dim, dtype = block.vectors.shape[1], DTYPE_CODES[block.vectors.dtype]
+    width = dim * block.vectors.itemsize
+    offsets = block.note_offsets.tolist()
+    notes, nonces = memoryview(block.notes), block.nonces
+    return b"".join(
+        [
             row_digest(
                 nonces[NONCE_BYTES * row : NONCE_BYTES * (row + 1)],
                 notes[offsets[row] : offsets[row + 1]],
@@ -154,9 +165,7 @@ class RowDigests:
             )
             for row in chosen.tolist()
         ]
-        packed = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
-        self._table[slots[chosen]] = packed
-        self._is_known[slots[chosen]] = True
+    )
 
 
 class _Gathered(NamedTuple):

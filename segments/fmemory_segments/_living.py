@@ -50,11 +50,15 @@ class LivingRows:
         """
         chosen = rows if living is None else _take(rows, living)
         count = len(chosen)
-        numbers = np.arange(count) if living is None else living
-        self._locs += (numbers + (seq << LOC_ROW_BITS)).astype("<u8").tobytes()
+        if count == 1 and living is None:
+            self._locs += (seq << LOC_ROW_BITS).to_bytes(8, "little")
+            self._note_bytes += len(chosen.notes).to_bytes(4, "little")
+        else:
+            numbers = np.arange(count) if living is None else living
+            self._locs += (numbers + (seq << LOC_ROW_BITS)).astype("<u8").tobytes()
+            self._note_bytes += np.diff(chosen.note_offsets).astype("<u4").tobytes()
         self._timestamps += chosen.timestamps.tobytes()
         self._notes += chosen.notes
-        self._note_bytes += np.diff(chosen.note_offsets).astype("<u4").tobytes()
         self._nonces += chosen.nonces
         self._vectors += matrix_bytes(chosen.vectors)
         table = self._embedding_ids

@@ -12,7 +12,7 @@ else row by row.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from fmemory_segments._catalog import read_failed
 from fmemory_segments._compacted_index import CompactedIndex
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import DTYPES
+from fmemory_segments._frame import Buffer
 from fmemory_segments._frames import read, read_block, read_frame, row_damage
 from fmemory_segments._places import Int64Array, RowPlaces, RunPlace
 from fmemory_segments._spans import (
@@ -74,7 +75,7 @@ def read_rows(core: Core, locs: UInt64Array, *, notes: bool, vectors: bool) -> R
         bodies, block = _read_groups(core, groups, count, notes=notes, vectors=vectors)
         page_notes = b"".join((array_header(3 * count), *bodies)) if notes else b""
         return RowPage(page_notes, [] if block is None else [block], _embedding_ids(groups, count))
-    parts = [array_header(3 * count)]
+    parts: list[Buffer] = [array_header(3 * count)]
     blocks: list[VectorArray] = []
     for low, high in _equal_runs(shapes):
         run = _by_segment(core, locs[low:high])
@@ -128,37 +129,70 @@ def _read_neighbours(
 ) -> RowPage | None:
     """A page of few runs of neighbours, placed run by run; None if it is not one.
 
-    So pages of batches come, and this spares them most of what does not depend on the rows.
+    So pages of batches and of one compacted segment come, and this spares them most of what does
+    not depend on the rows.
     """
     count = len(locs)
     breaks = np.flatnonzero(locs[1:] != locs[:-1] + _NEXT) + 1
     if len(breaks) * NEIGHBOURS_MIN > count:
+        runs = _runs_in_blocks(core, locs)
+    else:
+        runs = _runs_in_events(core, locs, [0, *breaks.tolist(), count])
+    if runs is None:
         return None
-    cuts = [0, *breaks.tolist(), count]
-    runs: list[tuple[Segment, RunPlace]] = []
+    shape = runs[0].place.shape
+    matrix = np.empty((count, shape >> 2), DTYPES[shape & 3])
     embedding_ids: list[str | None] = []
+    for segment, place, low, high in runs:
+        if vectors:
+            raw = matrix[low:high].reshape(-1).view(np.uint8).data
+            read_into(core, segment, raw, place.vector_offset)
+        embedding_ids += _embedding_ids_of(segment, place.embeddings)
+    blocks = [matrix] if vectors else []
+    if not notes:
+        return RowPage(b"", blocks, embedding_ids)
+    bodies = [read(core, run.segment, run.place.note_bytes, run.place.note_offset) for run in runs]
+    return RowPage(b"".join((array_header(3 * count), *bodies)), blocks, embedding_ids)
+
+
+class _Run(NamedTuple):
+    """Rows `low` to `high - 1` of a page, which are neighbours in a frame of a segment."""
+
+    segment: Segment
+    place: RunPlace
+    low: int
+    high: int
+
+
+def _runs_in_events(core: Core, locs: UInt64Array, cuts: list[int]) -> list[_Run] | None:
+    """The runs between these cuts, each of one event; None if they must be looked at by row."""
+    runs: list[_Run] = []
     for low, high in pairwise(cuts):
         loc = int(locs[low])
         segment = core.segment_of(loc >> LOC_ROW_BITS)
-        run = segment.index.run(loc, high - low)
-        if run is None or not segment.index.checked[run.frame] or run.shape < 4:
+        place = segment.index.run(loc, high - low)
+        if place is None:
+            return _runs_in_blocks(core, locs)
+        if not segment.index.checked[place.frame] or place.shape < 4:
             return None
-        if runs and run.shape != runs[0][1].shape:
+        if runs and place.shape != runs[0].place.shape:
             return None
-        runs.append((segment, run))
-        embedding_ids += _embedding_ids_of(segment, run.embeddings)
-    shape = runs[0][1].shape
-    matrix = np.empty((count, shape >> 2), DTYPES[shape & 3])
-    if vectors:
-        raw = matrix.reshape(-1).view(np.uint8).data
-        width = matrix.strides[0]
-        for (segment, run), (low, high) in zip(runs, pairwise(cuts), strict=True):
-            read_into(core, segment, raw[low * width : high * width], run.vector_offset)
-    if not notes:
-        return RowPage(b"", [matrix], embedding_ids)
-    bodies = [read(core, segment, run.note_bytes, run.note_offset) for segment, run in runs]
-    page_notes = b"".join((array_header(3 * count), *bodies))
-    return RowPage(page_notes, [matrix] if vectors else [], embedding_ids)
+        runs.append(_Run(segment, place, low, high))
+    return runs
+
+
+def _runs_in_blocks(core: Core, locs: UInt64Array) -> list[_Run] | None:
+    """The runs of a page of one compacted segment; None if they must be looked at by row."""
+    segment = core.segment_of(int(locs[0]) >> LOC_ROW_BITS)
+    index = segment.index
+    if not isinstance(index, CompactedIndex):
+        return None
+    runs: list[_Run] = []
+    for place, low, high in index.runs(locs, len(locs) // NEIGHBOURS_MIN):
+        if not index.checked[place.frame]:
+            return None
+        runs.append(_Run(segment, place, low, high))
+    return runs or None
 
 
 class _Group(NamedTuple):
@@ -253,7 +287,7 @@ def _equal_runs(values: UInt32Array) -> Iterator[tuple[int, int]]:
 
 def _read_groups(
     core: Core, groups: list[_Group], count: int, *, notes: bool, vectors: bool
-) -> tuple[list[bytes], VectorArray | None]:
+) -> tuple[Sequence[Buffer], VectorArray | None]:
     """Notes, in few pieces, and the matrix of rows of one shape."""
     for group in groups:
         _check_first_touch(core, group)
@@ -262,7 +296,7 @@ def _read_groups(
         return _read_run(core, segment, places, notes=notes, vectors=vectors)
     shape = int(groups[0].places.shapes[0])
     block = np.empty((count, shape >> 2), DTYPES[shape & 3]) if vectors else None
-    bodies: list[bytes] = [b""] * count if notes else []
+    bodies: list[Buffer] = [b""] * count if notes else []
     for segment, at, places, _ in groups:
         read_notes, matrix = _read_run(core, segment, places, notes=notes, vectors=vectors)
         if block is not None and matrix is not None:
@@ -271,7 +305,7 @@ def _read_groups(
             ends = places.note_bytes.cumsum(dtype=np.int64).tolist()
             view = memoryview(b"".join(read_notes))
             for number, low, high in zip(at.tolist(), [0, *ends], ends, strict=False):
-                bodies[number] = bytes(view[low:high])
+                bodies[number] = view[low:high]
     return bodies, block
 
 
@@ -348,10 +382,13 @@ def _check_rows(core: Core, group: _Group, chosen: BoolArray) -> None:
 def _embedding_ids(groups: list[_Group], count: int) -> list[str | None]:
     if groups[0].at is None:
         return _embedding_ids_of(groups[0].segment, groups[0].places.embeddings)
+    parts = [_embedding_ids_of(group.segment, group.places.embeddings) for group in groups]
+    values = {value for part in parts for value in part}
+    if len(values) == 1:
+        return [*values] * count
     whole: list[str | None] = [None] * count
-    for group in groups:
+    for group, found in zip(groups, parts, strict=True):
         assert group.at is not None
-        found = _embedding_ids_of(group.segment, group.places.embeddings)
         for number, embedding_id in zip(group.at.tolist(), found, strict=True):
             whole[number] = embedding_id
     return whole

@@ -100,6 +100,7 @@ def check_placed(
     others = [_START, _LENGTH, _CRC, _EMBEDDING, _VECTOR]
     expect(not slots[is_gone][:, others].any(), "slots of what was erased")
     expect(not slots[is_blob][:, [_EMBEDDING, _VECTOR]].any(), "slots of payloads")
+    expect(bool(slots[~is_gone, _START].all()), "places of notes and payloads")
     living = is_row & ~is_gone
     expect(bool(content.embedding_ids) or not living.any(), "embedding ids")
     in_blocks = np.bincount(holders[living], minlength=len(frames))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,11 +27,12 @@ from fmemory_segments._core import Core, Options, Segment
 from fmemory_segments._frame import FRAME_HEADER_BYTES, frame_bytes, pad8
 from fmemory_segments._frames import read_seal
 from fmemory_segments._inspect import Damage, GoodFrame, Inspector, SealFound
-from fmemory_segments._lock import FileLock
+from fmemory_segments._inspect_compacted import CompactedInspector
+from fmemory_segments._lock import shared_lock
 from fmemory_segments._seal import Seal, SealBuilder
 from fmemory_segments._tip import TIP_BYTES, Tip, damaged_slots, parse_tip
 from fmemory_segments._walk import read_exactly
-from fmemory_segments.errors import LogError, LogReason, StoreBusy, UnsupportedFormat
+from fmemory_segments.errors import LogError, LogReason, UnsupportedFormat
 from fmemory_segments.event import ZERO_CHAIN, Head, Stream
 from fmemory_segments.filesystem import FileKind, FileSystem
 from fmemory_segments.finding import Finding
@@ -257,6 +257,9 @@ class _Verifier:
 
     def _check_frames(self, segment: Segment, successor: SegmentName | None) -> None:
         """All frames of a segment, and its SEAL or its end."""
+        if segment.header.is_compacted:
+            self._check_compacted(segment)
+            return
         upto = self._taken_from(successor)
         builder = SealBuilder(segment.base_seq)
         sees_all = True
@@ -287,6 +290,19 @@ class _Verifier:
                 last_seq=successor.base_seq - 1,
             )
 
+    def _check_compacted(self, segment: Segment) -> None:
+        """All frames of a compacted segment, and its SEAL."""
+        inspector = CompactedInspector(self._core, segment, self._place.time_ns)
+        for found in inspector.inspect():
+            if isinstance(found, SealFound):
+                self._check_seal(segment, found, inspector.builder)
+            elif isinstance(found, Damage):
+                self._tell(segment, found)
+            else:
+                if found.batch.header.first_seq != self._place.seq:
+                    self._lose_track(found.batch.header.first_seq)
+                self._take(segment, found)
+
     def _inspect(
         self, segment: Segment, upto: int | None, *, is_last: bool
     ) -> Iterator[GoodFrame | Damage | SealFound]:
@@ -307,7 +323,7 @@ class _Verifier:
             yield found
         else:
             return
-        with self._quiet() as is_quiet:
+        with shared_lock(self._fs, self._path / LOCK_NAME, QUIET_TIMEOUT_S) as is_quiet:
             if not is_quiet:
                 self._add(
                     LogReason.LOCK_TIMEOUT,
@@ -457,28 +473,6 @@ class _Verifier:
         self._place.chain = None
         if seq is not None:
             self._place.seq = seq
-
-    @contextmanager
-    def _quiet(self) -> Iterator[bool]:
-        """Whether nobody writes for the length of a block."""
-        path = self._path / LOCK_NAME
-        if self._fs.kind(path) is None:
-            yield True
-            return
-        fd = self._fs.open_file(path, write=False, create=False)
-        try:
-            lock = FileLock(self._fs, fd, path)
-            try:
-                lock.acquire(QUIET_TIMEOUT_S, shared=True)
-            except StoreBusy:
-                yield False
-                return
-            try:
-                yield True
-            finally:
-                lock.release()
-        finally:
-            self._fs.close(fd)
 
     def _add(
         self,

@@ -1,15 +1,16 @@
-"""Stores whose sealed segments were compacted by hand, and an independent way to read such files."""
+"""Stores of compacted segments made by hand, and an independent way to read their frames."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fmemory_segments import (
     Blob,
+    Envelope,
     Erased,
     Log,
     PosixFileSystem,
@@ -18,7 +19,11 @@ from fmemory_segments import (
     payload_digest,
     row_digests,
 )
+from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
+from fmemory_segments._block import Block
+from fmemory_segments._compacted import Folder, FrameContent
 from fmemory_segments._compacted_file import Written, write_compacted
+from fmemory_segments._event_meta import DTYPES, BlockRows, unpack_bits, unpack_digests
 from fmemory_segments._header import SegmentFlag, SegmentHeader
 from fmemory_segments.compaction import Erasure
 from tests.segments.event_strategies import SALT, History
@@ -151,6 +156,71 @@ def events_of(log: Log) -> list[StoredEvent]:
             log.envelopes(0, head), log.payloads(range(1, head + 1)), strict=True
         )
     ]
+
+
+def fold_frames(
+    events: Iterable[StoredEvent], erasure: Erasure, target: int = 4 << 20
+) -> list[FrameContent]:
+    """The frames that a compaction makes of events."""
+    folder = Folder(erasure, bytes(32), ledger_bytes_target=target, block_bytes_target=target)
+    contents = [content for event in events for content in folder.add(event)]
+    return [*contents, *folder.finish()]
+
+
+def unfold_frames(
+    ledgers: Iterable[tuple[BatchMeta, bytes]], blocks: Sequence[Block]
+) -> list[StoredEvent]:
+    """The events of these frames, put together row by row as docs/format.md section 6 says."""
+    found = []
+    places = {loc: (block, at) for block in blocks for at, loc in enumerate(block.locs.tolist())}
+    assert len(places) == sum(len(block.locs) for block in blocks)
+    for batch, data in ledgers:
+        for number, event in enumerate(batch.events):
+            envelope, place = batch.envelope(number), event.place
+            if not isinstance(place, BlockRows):
+                offset, size = payload_extent(event)
+                payload = decode_payload(event, data[offset : offset + size])
+                found.append(StoredEvent(envelope, payload))
+                continue
+            rows = [places.pop(envelope.seq << 16 | row, None) for row in range(len(envelope.keys))]
+            found.append(StoredEvent(envelope, _put_together(envelope, place, rows)))
+    assert not places
+    return found
+
+
+def _put_together(
+    envelope: Envelope, place: BlockRows, rows: Sequence[tuple[Block, int] | None]
+) -> Rows:
+    notes: list[bytes] = []
+    nonces: list[bytes] = []
+    embedding_ids: list[str | None] = []
+    vectors = np.zeros((len(rows), place.dim), DTYPES[place.dtype])
+    for row, found in enumerate(rows):
+        if found is None:
+            notes.append(b"")
+            nonces.append(bytes(16))
+            embedding_ids.append(None)
+            continue
+        block, at = found
+        assert block.stream == envelope.stream and block.vectors.dtype == vectors.dtype
+        start, end = block.note_offsets[at : at + 2].tolist()
+        notes.append(block.notes[start:end])
+        nonces.append(block.nonces[16 * at : 16 * (at + 1)])
+        embedding_ids.append(block.embedding_ids[at])
+        vectors[row] = block.vectors[at]
+    erased = unpack_bits(place.erased, len(rows))
+    flags = [False] * len(rows) if erased is None else erased.tolist()
+    assert flags == [row is None for row in rows]
+    return Rows(
+        timestamps=np.frombuffer(place.timestamps, "<f8"),
+        notes=b"".join(notes),
+        note_offsets=np.cumsum([0, *map(len, notes)]).astype("<u4"),
+        vectors=vectors,
+        embedding_ids=tuple(embedding_ids),
+        nonces=b"".join(nonces),
+        erased=erased,
+        digests=unpack_digests(place.digests, erased),
+    )
 
 
 def blob(seq: int, data: bytes) -> Blob:

@@ -18,6 +18,7 @@ from fmemory_segments import (
     Draft,
     Envelope,
     _columns,
+    _compacted_index,
     _event_meta,
     _frame,
     _header,
@@ -27,6 +28,7 @@ from fmemory_segments import (
 )
 from fmemory_segments._batch import finish, prepare
 from fmemory_segments._block import BlockMeta
+from fmemory_segments._compacted import BLOCK_BYTES_TARGET
 from fmemory_segments._header import SegmentHeader, pack_header
 from fmemory_segments._packer import FRAME_BYTES_TARGET
 
@@ -43,6 +45,7 @@ STRUCTS: dict[str, str] = {
     "frame header": _frame._HEADER.format,
     "event column": _columns.EVENT_COLUMN.format,
     "slot column": _columns.SLOT_COLUMN.format,
+    "placed slot column": _compacted_index.PLACED_SLOT_COLUMN.format,
     "stream column": _seal.STREAM_COLUMN.format,
     "trailer": _seal.TRAILER.format,
     "tip slot": _tip.FIELDS.format + _tip.CHECK.format[1:],
@@ -54,6 +57,7 @@ SIZES = {
     "frame header": _frame.FRAME_HEADER_BYTES,
     "event column": 20,
     "slot column": 16,
+    "placed slot column": 24,
     "stream column": 40,
     "trailer": _seal.TRAILER_BYTES,
     "tip slot": _tip.SLOT_BYTES,
@@ -122,7 +126,11 @@ def test_the_frame_header_has_the_names_of_the_document() -> None:
 
 @pytest.mark.parametrize(
     ("name", "names"),
-    [("event column", _columns.EVENT_FIELDS), ("slot column", _columns.SLOT_FIELDS)],
+    [
+        ("event column", _columns.EVENT_FIELDS),
+        ("slot column", _columns.SLOT_FIELDS),
+        ("placed slot column", _compacted_index.PLACED_SLOT_FIELDS),
+    ],
 )
 def test_columns_have_the_names_of_the_document(name: str, names: tuple[str, ...]) -> None:
     assert tuple(row[2] for row in table(f"table: {name}")) == names
@@ -160,6 +168,7 @@ def test_magic_numbers_are_those_of_the_document(magic: bytes) -> None:
     [
         (FRAME_BYTES_MAX, f"at most {FRAME_BYTES_MAX // MIB} MiB"),
         (FRAME_BYTES_TARGET, f"beyond {FRAME_BYTES_TARGET // MIB} MiB"),
+        (BLOCK_BYTES_TARGET, f"take it beyond {BLOCK_BYTES_TARGET // MIB} MiB"),
         (EVENT_BYTES_MAX, f"more than {EVENT_BYTES_MAX // MIB} MiB"),
         (ROWS_MAX, f"n ≤ {ROWS_MAX:,}"),
         (NONCE_BYTES, f"({NONCE_BYTES} random bytes)"),
