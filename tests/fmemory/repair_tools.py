@@ -79,36 +79,62 @@ def repaired(
 ) -> RepairResult:
     """Repair a store and check all that must hold whatever the damage was."""
     target = target_of(kind, folder, name)
-    before = _bytes_at(source)
+    before = bytes_at(source)
     result = fmemory.repair(source, target)
-    assert _bytes_at(source) == before
+    assert bytes_at(source) == before
     check(target, result, events)
     return result
 
 
+def salvaged(source: str, events: Events) -> RepairResult:
+    """Repair a store into process memory, which is quick, and check the same."""
+    before = bytes_at(source)
+    with fmemory.open(":memory:") as memory:
+        result = fmemory.repair(source, memory)
+        assert bytes_at(source) == before
+        check_memory(memory, result, events)
+    return result
+
+
 def check(target: str, result: RepairResult, events: Events) -> None:
-    """What came back equals what was, what is named as lost is nothing else, and it goes on."""
+    """As `check_memory`, of a store that is opened anew."""
     with fmemory.open(target) as memory:
-        found = events_of(memory)
-        assert [one.seq for one, _ in found] == list(range(1, len(found) + 1))
-        lost = {seq for one in result.lost for seq in range(one.first_seq, one.last_seq + 1)}
-        assert result.salvaged == len(found) - len(lost)
-        assert len(found) <= len(events)
-        damaged = {one.seq: one for one in result.damaged}
-        for (envelope, payload), (was, payload_was) in zip(found, events, strict=False):
-            if envelope.seq in lost:
-                assert (envelope.type, payload) == ("event_lost", Erased(LOST))
-                continue
-            assert envelope == was
-            harm = damaged.get(envelope.seq)
-            if harm is None:
-                assert plain(payload) == plain(payload_was)
-            else:
-                check_harmed(payload, payload_was, harm.keys, envelope.keys)
-        assert str(memory.head()) == result.head
-        assert [one for one in memory.journal.verify() if one.damage] == []
-        receipt = memory.append(("after",), [NewEvent("it.goes_on")])
-        assert receipt.seq == len(found) + 1
+        check_memory(memory, result, events)
+
+
+def check_memory(memory: JournalBackend, result: RepairResult, events: Events) -> None:
+    """What came back equals what was, what is named as lost is nothing else, and it goes on."""
+    found = events_of(memory)
+    assert [one.seq for one, _ in found] == list(range(1, len(found) + 1))
+    lost = {seq for one in result.lost for seq in range(one.first_seq, one.last_seq + 1)}
+    assert result.salvaged == len(found) - len(lost)
+    assert len(found) <= len(events)
+    damaged = {one.seq: one for one in result.damaged}
+    for (envelope, payload), (was, payload_was) in zip(found, events, strict=False):
+        if envelope.seq in lost:
+            assert (envelope.type, payload) == ("event_lost", Erased(LOST))
+            continue
+        assert envelope == was
+        harm = damaged.get(envelope.seq)
+        if harm is None:
+            assert plain(payload) == plain(payload_was)
+        else:
+            check_harmed(payload, payload_was, harm.keys, envelope.keys)
+    check_revisions([one for one, _ in found])
+    assert str(memory.head()) == result.head
+    assert [one for one in memory.journal.verify() if one.damage] == []
+    receipt = memory.append(("after",), [NewEvent("it.goes_on")])
+    assert receipt.seq == len(found) + 1
+
+
+def check_revisions(envelopes: Sequence[Envelope]) -> None:
+    """Every stream counts from 1 without a gap, and time never goes back."""
+    revisions: dict[tuple[str, ...], int] = {}
+    for envelope in envelopes:
+        assert envelope.revision == revisions.get(envelope.stream, 0) + 1
+        revisions[envelope.stream] = envelope.revision
+    times = [one.recorded_at_ns for one in envelopes]
+    assert times == sorted(times)
 
 
 def check_harmed(payload: Payload, was: Payload, lost: Sequence[str], keys: Sequence[str]) -> None:
@@ -140,11 +166,12 @@ def row_of(rows: Rows, row: int) -> tuple[object, ...]:
     return rows.notes[low:high], rows.vectors[row].tobytes(), rows.embedding_ids[row]
 
 
-def _bytes_at(source: str) -> dict[str, bytes]:
+def bytes_at(source: str) -> dict[str, bytes]:
+    """Every byte of a store and of what lies beside it."""
     path = Path(source.removeprefix("sqlite:///").removeprefix("jsonl:"))
     if path.is_dir():
         return bytes_of(path)
-    return {one.name: one.read_bytes() for one in sorted(path.parent.iterdir()) if one.is_file()}
+    return {one.name: one.read_bytes() for one in sorted(path.parent.glob(f"{path.name}*"))}
 
 
 def file_of(kind: str, folder: Path) -> Path:

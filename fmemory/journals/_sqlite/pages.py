@@ -57,6 +57,8 @@ class Pages:
     Attributes:
         problems: Sentences about the file itself.
         page_count: Pages that there are, or should be.
+        is_end_torn: The last commit of the write-ahead log is not whole; whether anybody was told
+            of it, nothing tells.
 
     Raises:
         OSError: The file cannot be opened.
@@ -64,6 +66,7 @@ class Pages:
 
     def __init__(self, path: Path) -> None:
         self.problems: list[str] = []
+        self.is_end_torn = False
         self._wal_path = path.with_name(path.name + "-wal")
         self._fd = os.open(path, os.O_RDONLY)
         self._wal_fd = -1
@@ -233,8 +236,10 @@ class Pages:
             if not is_whole:
                 bad += 1
                 torn += 1
+                self.is_end_torn = self.is_end_torn or bool(commit_pages)
                 continue
             after_bad = max(after_bad, bad)
+            self.is_end_torn = False
             pending[page] = at + _FRAME_HEADER.size
             if commit_pages:
                 self._in_wal.update(pending)

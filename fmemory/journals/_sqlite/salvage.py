@@ -83,7 +83,7 @@ class SqliteSalvage:
                 last_seq = seq
             yield event
         for problem in pages.problems:
-            yield Trouble(problem, name, lost=False)
+            yield Trouble(problem, name, lost=False, hides_end=pages.is_end_torn)
         if last_seq < claimed <= last_seq + pages.stored_bytes // EVENT_BYTES_MIN:
             yield Witness(claimed, None, name)
         elif claimed != last_seq or (not last_seq and pages.problems):
