@@ -157,7 +157,8 @@ def is_erased(rows: Rows, row: int) -> bytes | None:
     """The digest of a row that was erased; None of one that lives."""
     if rows.erased is None or rows.digests is None or not rows.erased[row]:
         return None
-    return rows.digests[row].tobytes()
+    digest: bytes = rows.digests[row].tobytes()
+    return digest
 
 
 def row_of(rows: Rows, row: int) -> tuple[object, ...]:
