@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import fmemory
-from fmemory import Conflict, ContractError, JournalBackend, NewEvent, NotFound
+from fmemory import Conflict, ContractError, JournalBackend, LogCorrupt, NewEvent, NotFound
 from fmemory.journal import Erased
 from fmemory_segments import LogReason
 from tests.fmemory.repair_tools import (
@@ -115,7 +117,7 @@ def test_a_database_cut_anywhere_says_so_where_nothing_tells_how_many_are_lost(
     path = file_of("sqlite", tmp_path)
     whole = path.read_bytes()
 
-    for size in range(0, len(whole), 2048):
+    for size in range(4096, len(whole), 2048):
         path.write_bytes(whole[:size])
         result = salvaged(source, events)
         is_counted = result.salvaged + result.lost_events == len(events)
@@ -352,6 +354,38 @@ def test_a_store_without_its_witness_is_repaired(tmp_path: Path) -> None:
     (tmp_path / "source" / "TIP").unlink()
 
     assert salvaged(source, events).is_whole
+
+
+def test_what_was_lost_ends_to_be_a_finding_when_it_is_deleted(tmp_path: Path) -> None:
+    source, events = small_store("segments", tmp_path)
+    path = file_of("segments", tmp_path)
+    place = path.read_bytes().index(b"text 1")
+    changed(path, lambda data: data.__setitem__(place, 0))
+
+    with fmemory.open(":memory:") as memory:
+        fmemory.repair(source, memory)
+        with pytest.raises(LogCorrupt):
+            memory.get(memory.get_request(["n1-1"]))
+        others = memory.get(memory.get_request(["n1-0"])).records
+        findings = memory.verify()
+        memory.delete(memory.delete_request(["n1-1"]))
+        after = memory.verify()
+
+    assert [one.note.text for one in others] == ["text 0"]
+    assert [one.reason for one in findings] == [LogReason.NOT_DELETED]
+    assert after == ()
+    assert len(events) == 8
+
+
+def test_a_file_that_never_held_a_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a store at all " * 1000)
+    with closing(sqlite3.connect(tmp_path / "other.db")) as database, database:
+        database.execute("CREATE TABLE mine (id INTEGER PRIMARY KEY)")
+
+    for name in ("notes.txt", "other.db"):
+        with pytest.raises(NotFound):
+            fmemory.repair(tmp_path / name, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_progress_counts_every_event(tmp_path: Path) -> None:

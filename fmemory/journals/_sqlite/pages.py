@@ -9,8 +9,8 @@ to 4 of https://www.sqlite.org/fileformat.html. Nothing is written.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -68,12 +68,12 @@ class Pages:
         self.problems: list[str] = []
         self.is_end_torn = False
         self._wal_path = path.with_name(path.name + "-wal")
-        self._fd = os.open(path, os.O_RDONLY)
-        self._wal_fd = -1
+        self._file = path.open("rb", buffering=0)
+        self._wal: FileIO | None = None
         try:
-            self._size = os.fstat(self._fd).st_size
+            self._size = path.stat().st_size
             if self._wal_path.exists():
-                self._wal_fd = os.open(self._wal_path, os.O_RDONLY)
+                self._wal = self._wal_path.open("rb", buffering=0)
             self._in_wal: dict[int, int] = {}
             wal_page_bytes = self._wal_page_bytes()
             self._page_bytes, reserved, count = self._geometry(wal_page_bytes)
@@ -94,18 +94,17 @@ class Pages:
 
     def close(self) -> None:
         """Close the files; twice is fine."""
-        for fd in (self._fd, self._wal_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._wal_fd = -1
+        self._file.close()
+        if self._wal is not None:
+            self._wal.close()
 
     def page(self, number: int) -> bytes:
         """A page, counted from 1; shorter where the file ends, empty where it cannot be read."""
         at = self._in_wal.get(number)
         try:
             if at is not None:
-                return os.pread(self._wal_fd, self._page_bytes, at)
-            return os.pread(self._fd, self._page_bytes, (number - 1) * self._page_bytes)
+                return self._wal_bytes(self._page_bytes, at)
+            return _bytes_at(self._file, self._page_bytes, (number - 1) * self._page_bytes)
         except OSError as error:
             problem = f"the system cannot read page {number}: {error}"
             if problem not in self.problems:
@@ -116,6 +115,10 @@ class Pages:
         """The rows of every page that is, or may be, a leaf of a table."""
         for number in range(1, self.page_count + 1):
             yield from self._cells_of(number)
+
+    def holds(self, text: bytes) -> bool:
+        """Whether these bytes stand in some page."""
+        return any(text in self.page(number) for number in range(1, self.page_count + 1))
 
     def payload(self, cell: Cell, size: int | None = None) -> bytes:
         """The first bytes of a row's payload; fewer where its chain of pages breaks.
@@ -148,7 +151,7 @@ class Pages:
 
     def _geometry(self, wal_page_bytes: int) -> tuple[int, int, int]:
         """Bytes of a page, reserved bytes in it, and how many pages there should be."""
-        head = os.pread(self._fd, _DATABASE_HEADER_BYTES, 0)
+        head = _bytes_at(self._file, _DATABASE_HEADER_BYTES, 0)
         if len(head) == _DATABASE_HEADER_BYTES:
             magic, size, reserved, count = _DATABASE_HEADER.unpack_from(head)
             size = 65536 if size == 1 else size
@@ -163,7 +166,7 @@ class Pages:
         """How many bytes of leaves stand where pages of this size begin."""
         found = 0
         for at in range(0, min(self._size, 1 << 24), page_bytes):
-            head = os.pread(self._fd, _LEAF.size, at)
+            head = _bytes_at(self._file, _LEAF.size, at)
             if len(head) == _LEAF.size:
                 kind, _, count, start, fragments = _LEAF.unpack(head)
                 fits = 8 + 2 * count <= start <= page_bytes and fragments < 60
@@ -197,11 +200,12 @@ class Pages:
 
     # The write-ahead log
 
+    def _wal_bytes(self, size: int, at: int) -> bytes:
+        return b"" if self._wal is None else _bytes_at(self._wal, size, at)
+
     def _wal_page_bytes(self) -> int:
         """Bytes of a page as the write-ahead log says; 0 = there is none, or an empty one."""
-        if self._wal_fd < 0:
-            return 0
-        head = os.pread(self._wal_fd, _WAL_HEADER.size, 0)
+        head = self._wal_bytes(_WAL_HEADER.size, 0)
         if len(head) < _WAL_HEADER.size:
             return 0
         size = int(_WAL_HEADER.unpack(head)[2])
@@ -209,14 +213,14 @@ class Pages:
 
     def _read_wal(self) -> None:
         """Learn where the newest committed copy of each page is."""
-        head = os.pread(self._wal_fd, _WAL_HEADER.size, 0)
+        head = self._wal_bytes(_WAL_HEADER.size, 0)
         fields = _WAL_HEADER.unpack(head)
         order = "big" if fields[0] & 1 else "little"
         salts, before = fields[3 + 1 : 3 + 3], fields[6:8]
-        size = os.fstat(self._wal_fd).st_size
+        size = self._wal_path.stat().st_size
         if fields[0] & ~1 != _WAL_MAGIC or _sums(head[:24], (0, 0), order) != before:
             self.problems.append("the header of the write-ahead log is damaged")
-            first = os.pread(self._wal_fd, _FRAME_HEADER.size, _WAL_HEADER.size)
+            first = self._wal_bytes(_FRAME_HEADER.size, _WAL_HEADER.size)
             if len(first) < _FRAME_HEADER.size:
                 return
             salts, order = _FRAME_HEADER.unpack(first)[2:4], "little"
@@ -224,7 +228,7 @@ class Pages:
         bad = after_bad = torn = 0
         step = _FRAME_HEADER.size + self._page_bytes
         for at in range(_WAL_HEADER.size, size - step + 1, step):
-            data = os.pread(self._wal_fd, step, at)
+            data = self._wal_bytes(step, at)
             page, commit_pages, *rest = _FRAME_HEADER.unpack_from(data)
             if (rest[0], rest[1]) != salts:
                 bad += 1  # Of an earlier round, unless whole ones follow.
@@ -253,6 +257,16 @@ class Pages:
                 "the write-ahead log ends within a commit, which was left out: it was cut short and"
                 " nobody was told of it, or its end is damaged"
             )
+
+
+def _bytes_at(file: FileIO, size: int, at: int) -> bytes:
+    """Bytes of a file, fewer only at its end. Not for several threads."""
+    file.seek(at)
+    parts = []
+    while size > 0 and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
 
 
 def values_of(payload: bytes, columns: int) -> list[Value] | None:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from fmemory.errors import StorageError
+from fmemory.errors import NotFound, Reason, StorageError
 from fmemory.journals._sqlite.pages import Cell, Pages, end_of_column, values_of
 from fmemory.journals._tables.event_table import stream_of
 from fmemory_segments import Erased, StoredEvent
@@ -26,6 +26,7 @@ from fmemory_segments.salvage import Found, Salvaged, Trouble, Witness
 
 EVENT_COLUMNS: Final = 9
 STREAM_COLUMNS: Final = 7
+TABLES_NAMED: Final = b"fmemory_"
 EVENT_BYTES_MIN: Final = 40
 """No event takes less of a file, so a file tells how many events it may have had."""
 
@@ -43,6 +44,7 @@ class SqliteSalvage:
         """Its events by seq, with what is wrong and what the file says of itself between.
 
         Raises:
+            NotFound: No log ever lived in it.
             StorageError: The file cannot be opened.
 
         Cost: O(bytes); memory of 32 bytes an event, and one event.
@@ -70,12 +72,19 @@ class SqliteSalvage:
                 places.extend((cell.page, cell.start, cell.size))
             else:
                 claimed = max(claimed, _last_seq_of(pages, cell))
-        order = np.argsort(np.array(seqs, np.int64), kind="stable").tolist()
+        if not seqs and not claimed and not pages.holds(TABLES_NAMED):
+            raise NotFound(
+                f"repair: expected a log in an SQLite file, got none ({self._path}); check the"
+                " path",
+                reason=Reason.STORE_NOT_FOUND,
+                key=str(self._path),
+            )
+        order = np.argsort(np.frombuffer(seqs, np.int64), kind="stable")
         at, last_seq = 0, 0
         while at < len(order):
             seq, cells = seqs[order[at]], []
             while at < len(order) and seqs[order[at]] == seq:
-                place = 3 * order[at]
+                place = 3 * int(order[at])
                 cells.append(Cell(seq, *places[place : place + 3]))
                 at += 1
             event = self._event(pages, cells, payloads=payloads)
