@@ -25,7 +25,6 @@ from fmemory_segments._event_meta import (
 from fmemory_segments._frame import Buffer, FrameFlag, FrameHeader, FrameKind, pack_frame
 from fmemory_segments._living import LivingRows
 from fmemory_segments._packer import (
-    FRAME_BYTES_TARGET,
     FramePacker,
     PreparedFrame,
     place_payload,
@@ -49,6 +48,8 @@ from fmemory_segments.event import (
     Stream,
 )
 
+# Small: whoever wants one envelope decodes the LEDGER that it is in.
+LEDGER_BYTES_TARGET: Final = 1 << 16
 BLOCK_BYTES_TARGET: Final = 1 << 20
 
 
@@ -92,7 +93,7 @@ class Folder:
         erasure: Erasure,
         chain: bytes,
         *,
-        ledger_bytes_target: int = FRAME_BYTES_TARGET,
+        ledger_bytes_target: int = LEDGER_BYTES_TARGET,
         block_bytes_target: int = BLOCK_BYTES_TARGET,
     ) -> None:
         self.last_seq = 0

@@ -13,11 +13,16 @@ from typing import NamedTuple
 from fmemory_segments._batch import BatchMeta
 from fmemory_segments._block import BlockMeta
 from fmemory_segments._catalog import write_all
-from fmemory_segments._compacted import BLOCK_BYTES_TARGET, Folder, FrameContent, pack_content
+from fmemory_segments._compacted import (
+    BLOCK_BYTES_TARGET,
+    LEDGER_BYTES_TARGET,
+    Folder,
+    FrameContent,
+    pack_content,
+)
 from fmemory_segments._compacted_seal import CompactedSealBuilder
 from fmemory_segments._frame import Buffer, frame_bytes
 from fmemory_segments._header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_header
-from fmemory_segments._packer import FRAME_BYTES_TARGET
 from fmemory_segments._seal import pack_seal
 from fmemory_segments.compaction import Erasure
 from fmemory_segments.event import StoredEvent
@@ -51,7 +56,7 @@ def write_compacted(
     *,
     synced_to: int,
     time_ns: int,
-    ledger_bytes_target: int = FRAME_BYTES_TARGET,
+    ledger_bytes_target: int = LEDGER_BYTES_TARGET,
     block_bytes_target: int = BLOCK_BYTES_TARGET,
 ) -> Written:
     """Write events as a compacted segment into an empty file.

@@ -8,6 +8,7 @@ checked. docs/format.md section 6 owns the bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -292,7 +293,7 @@ def _rows_of(event: EventMeta, living: Int64Array, gathered: _Gathered, at: int)
     return Rows(
         timestamps=np.frombuffer(place.timestamps, "<f8"),
         notes=b"".join(notes),
-        note_offsets=np.cumsum([0, *map(len, notes)]).astype("<u4"),
+        note_offsets=np.array([0, *accumulate(map(len, notes))], "<u4"),
         vectors=np.frombuffer(b"".join(vectors), dtype).reshape(count, place.dim),
         embedding_ids=tuple(embedding_ids),
         nonces=packed_nonces,

@@ -71,7 +71,7 @@ class SegmentHeader(NamedTuple):
 
     @property
     def is_compacted(self) -> bool:
-        """True if the segment holds LEDGER and BLOCK frames and its SEAL."""
+        """True if it holds LEDGER and BLOCK frames; it counts where a manifest lists it."""
         return bool(self.flags & SegmentFlag.COMPACTED)
 
 

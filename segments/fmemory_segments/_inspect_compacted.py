@@ -53,17 +53,17 @@ from fmemory_segments.event import (
 
 @dataclass(slots=True)
 class _Ledger:
-    """A LEDGER frame whose meta can be read.
+    """A LEDGER frame whose meta can be read. Its entries are read again when they are wanted.
 
     Attributes:
         offset: Of the frame.
-        batch: Its header and entries.
+        header: Its header.
         digests: Of the payloads without rows; None where one is not as written, or has rows.
         is_whole: Every byte of the frame is as written.
     """
 
     offset: int
-    batch: BatchMeta
+    header: FrameHeader
     digests: list[bytes | None]
     is_whole: bool
 
@@ -92,7 +92,7 @@ class CompactedInspector:
         self._seal = self._read_seal(core, segment)
         self._frame_number = 0
         self._found: list[Damage | _Ledger] = []
-        self._entries: dict[int, EventMeta] = {}
+        self._ledgers: list[_Ledger] = []
         self._locs: list[UInt64Array] = []
         self._digests: list[bytes] = []
         self._lost_blocks = False
@@ -110,7 +110,7 @@ class CompactedInspector:
         Raises:
             OSError: The system could not read.
 
-        Cost: O(bytes), SHA-256 over all of them; memory of the entries and 40 bytes a row.
+        Cost: O(bytes), SHA-256 over all of them; memory of the SEAL, one frame and 40 bytes a row.
         """
         seal = self._walk(self._start)
         self._find_missing()
@@ -196,8 +196,8 @@ class CompactedInspector:
             number = int(np.searchsorted(offsets, at))
             if number < len(offsets) and int(offsets[number]) == at:
                 first, last = index.seqs_of_frame(number)
-        elif self._entries:
-            first, last = min(self._entries), max(self._entries)
+        elif self._ledgers:
+            first, last = self._ledgers[0].header.first_seq, self._ledgers[-1].header.last_seq
         self._add(reason, f"rows of these events, in a block: {evidence}", at, first, last)
 
     def _check_order(self, at: int, header: FrameHeader) -> None:
@@ -251,12 +251,11 @@ class CompactedInspector:
             is_whole = False
             evidence = "zeros between the payloads, which are intact, got other bytes"
             self._add(LogReason.DATA_CHECKSUM, evidence, at, first, last)
-        for seq, event in enumerate(batch.events, first):
-            if event.has_rows:
-                self._entries[seq] = event
         if self._builder is not None:
             self._builder.add(at, batch)
-        self._found.append(_Ledger(at, batch, digests, is_whole))
+        ledger = _Ledger(at, header, digests, is_whole)
+        self._ledgers.append(ledger)
+        self._found.append(ledger)
 
     def _payload_digests(
         self, at: int, batch: BatchMeta, data: memoryview
@@ -348,15 +347,23 @@ class CompactedInspector:
                     yield found
                 continue
             events = []
-            for number, event in enumerate(found.batch.events):
-                envelope = found.batch.envelope(number)
+            batch = self._batch(found)
+            for number, event in enumerate(batch.events):
+                envelope = batch.envelope(number)
                 digest = found.digests[number]
                 if event.has_rows:
                     digest = _rows_digest(envelope.seq, event, locs, table)
                 if digest is not None:
                     events.append(StoredEvent(envelope, Erased(digest)))
-            is_whole = found.is_whole and len(events) == len(found.batch.events)
-            yield GoodFrame(found.offset, found.batch, events, is_whole)
+            is_whole = found.is_whole and len(events) == len(batch.events)
+            yield GoodFrame(found.offset, batch, events, is_whole)
+
+    def _batch(self, ledger: _Ledger) -> BatchMeta:
+        """The entries of a LEDGER that was looked at before."""
+        header = ledger.header
+        start = ledger.offset + FRAME_HEADER_BYTES
+        meta = read_exactly(self._fs.pread, self._fd, header.meta_bytes, start)
+        return decode_meta(meta, header)
 
     def _read(self, at: int, header: FrameHeader) -> tuple[memoryview, memoryview]:
         whole = memoryview(read_exactly(self._fs.pread, self._fd, frame_bytes(header), at))
@@ -378,9 +385,15 @@ class CompactedInspector:
     def _add_row(self, reason: LogReason, evidence: str, at: int, loc: int) -> None:
         """Tell of one row, with its key where that is known."""
         seq, row = loc >> LOC_ROW_BITS, loc & (1 << LOC_ROW_BITS) - 1
-        event = self._entries.get(seq)
-        key = event.keys[row] if event is not None and row < len(event.keys) else None
-        self._add(reason, f"row {row}: {evidence}", at, seq, seq, key=key)
+        self._add(reason, f"row {row}: {evidence}", at, seq, seq, key=self._key(seq, row))
+
+    def _key(self, seq: int, row: int) -> str | None:
+        """The key of a row; None if its LEDGER cannot be read, or has no such row."""
+        for ledger in self._ledgers:
+            if ledger.header.first_seq <= seq <= ledger.header.last_seq:
+                keys = self._batch(ledger).events[seq - ledger.header.first_seq].keys
+                return keys[row] if row < len(keys) else None
+        return None
 
 
 def _rows_digest(seq: int, event: EventMeta, locs: UInt64Array, table: UInt8Array) -> bytes | None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fmemory_segments._catalog import (
     LOCK_NAME,
-    TIP_NAME,
     Listing,
-    SegmentName,
+    Vanished,
     list_store,
+    missing_file,
     open_segment,
+    read_failed,
     reading,
 )
 from fmemory_segments._chain import next_chain
@@ -29,16 +31,19 @@ from fmemory_segments._frames import read_seal
 from fmemory_segments._inspect import Damage, GoodFrame, Inspector, SealFound
 from fmemory_segments._inspect_compacted import CompactedInspector
 from fmemory_segments._lock import shared_lock
+from fmemory_segments._manifest import SegmentName
 from fmemory_segments._seal import Seal, SealBuilder
-from fmemory_segments._tip import TIP_BYTES, Tip, damaged_slots, parse_tip
+from fmemory_segments._tip import Tip
+from fmemory_segments._verify_folder import check_listed, check_names, check_tip
 from fmemory_segments._walk import read_exactly
-from fmemory_segments.errors import LogError, LogReason, UnsupportedFormat
+from fmemory_segments.errors import LogCorrupt, LogError, LogReason
 from fmemory_segments.event import ZERO_CHAIN, Head, Stream
 from fmemory_segments.filesystem import FileKind, FileSystem
 from fmemory_segments.finding import Finding
 from fmemory_segments.recovery import Expected, Verdict, judge_end
 
 QUIET_TIMEOUT_S: Final = 5.0
+RUNS_MAX: Final = 4
 
 
 def verify_store(fs: FileSystem, path: Path, pinned: Head | None = None) -> list[Finding]:
@@ -57,7 +62,14 @@ def verify_store(fs: FileSystem, path: Path, pinned: Head | None = None) -> list
 
     Cost: O(bytes), SHA-256 over all of them; memory of one segment's index and one frame.
     """
-    return _Verifier(fs, path, pinned).run()
+    for _ in range(RUNS_MAX - 1):
+        # A compaction may remove a file before its turn: what took its place is looked at then.
+        with suppress(Vanished):
+            return _Verifier(fs, path, pinned).run()
+    try:
+        return _Verifier(fs, path, pinned).run()
+    except Vanished as gone:
+        raise read_failed(FileNotFoundError(str(gone)), gone.path) from gone
 
 
 @dataclass(slots=True)
@@ -104,60 +116,33 @@ class _Verifier:
                 return self._findings
             try:
                 listing = list_store(self._fs, self._path)
-            except UnsupportedFormat as error:
-                self._add(error.reason, str(error), damage=False)
+            except LogCorrupt as error:
+                file = None if error.path is None else error.path.name
+                self._add(error.reason, str(error), file=file)
                 return self._findings
-        self._check_tip()
-        self._check_names(listing)
+        self._check_folder(listing)
+        manifest = listing.manifest
+        listed = {one.name: one for one in manifest.segments} if manifest is not None else {}
         for number, name in enumerate(listing.segments):
             following = listing.segments[number + 1 :]
-            self._check_file(name, following[0] if following else None)
+            try:
+                self._check_file(name, following[0] if following else None)
+            except Vanished as gone:
+                if list_store(self._fs, self._path) != listing:
+                    raise
+                self._miss(gone, following[0].base_seq if following else None)
+            place = self._place
+            if place.chain is not None and str(name) in listed:
+                got = Head(place.seq - 1, place.chain)
+                self._findings += check_listed(listed[str(name)], got)
         self._check_end(listing)
         return self._findings
 
     # The folder
 
-    def _check_tip(self) -> None:
-        path = self._path / TIP_NAME
-        try:
-            if self._fs.kind(path) is None:
-                return
-            fd = self._fs.open_file(path, write=False, create=False)
-            try:
-                data = read_exactly(self._fs.pread, fd, TIP_BYTES, 0)
-            finally:
-                self._fs.close(fd)
-        except OSError as error:
-            self._add(LogReason.READ_FAILED, f"TIP: {error}", file=TIP_NAME)
-            return
-        self._tip = parse_tip(data)
-        for offset in damaged_slots(data):
-            self._add(
-                LogReason.WITNESS,
-                "TIP: expected a whole slot, got other bytes; the other slot holds, and the next "
-                "append writes this one anew",
-                file=TIP_NAME,
-                offset=offset,
-                damage=False,
-            )
-        if self._tip.suspect_from:
-            self._add(
-                LogReason.UNSYNCED_TAIL,
-                "sync: expected all events to be on disk, got a failed sync; those from "
-                f"{self._tip.suspect_from} on are in doubt until the next append writes them anew",
-                file=TIP_NAME,
-                first_seq=self._tip.suspect_from,
-                damage=False,
-            )
-
-    def _check_names(self, listing: Listing) -> None:
-        for name in listing.foreign:
-            self._add(
-                LogReason.FOREIGN_FILE,
-                "folder: expected files of the log, got another; it was left alone",
-                file=name,
-                damage=False,
-            )
+    def _check_folder(self, listing: Listing) -> None:
+        self._tip, found = check_tip(self._fs, self._path)
+        self._findings += found + check_names(self._fs, self._path, listing, self._tip)
         if not listing.segments:
             synced_seq = self._tip.synced_seq
             self._add(
@@ -195,6 +180,19 @@ class _Verifier:
             self._findings.append(Finding.chain_differs(pinned, Head(pinned.seq, seen)))
 
     # A segment
+
+    def _miss(self, gone: Vanished, next_base: int | None) -> None:
+        """A segment that the manifest lists is not there."""
+        error = missing_file(gone.path)
+        last = None if next_base is None else next_base - 1
+        self._add(
+            error.reason,
+            str(error),
+            file=gone.path.name,
+            first_seq=error.first_seq,
+            last_seq=last,
+        )
+        self._lose_track(next_base)
 
     def _check_file(self, name: SegmentName, successor: SegmentName | None) -> None:
         next_base = None if successor is None else successor.base_seq
@@ -352,7 +350,7 @@ class _Verifier:
             return None
         try:
             _, header = open_segment(self._fs, self._path, successor, write=False, store_id=None)
-        except LogError:
+        except (LogError, Vanished):
             return None  # The check of that file says what is wrong with it.
         return header.base_seq if header.took_tail else None
 

@@ -26,6 +26,7 @@ from fmemory_segments._compacted_file import Written, write_compacted
 from fmemory_segments._event_meta import DTYPES, BlockRows, unpack_bits, unpack_digests
 from fmemory_segments._header import SegmentFlag, SegmentHeader
 from fmemory_segments.compaction import Erasure
+from fmemory_segments.filesystem import FileSystem
 from tests.segments.event_strategies import SALT, History
 
 STORE_ID = bytes(range(16))
@@ -51,10 +52,11 @@ def compact_events(
     prev_chain: bytes = bytes(32),
     segment_id: int = 1,
     time_ns: int = 0,
+    fs: FileSystem | None = None,
     **targets: int,
 ) -> tuple[Path, Written]:
     """A compacted segment of these events under its final name in a folder."""
-    fs = PosixFileSystem()
+    fs = fs or PosixFileSystem()
     base_seq = events[0].envelope.seq
     header = SegmentHeader(
         STORE_ID, segment_id, base_seq, 1, 0, prev_chain, SALT, SegmentFlag.COMPACTED
@@ -91,6 +93,7 @@ def compacted_store(
             prev_chain=chain,
             segment_id=number + 1,
             time_ns=time_ns,
+            fs=None,
             **targets,
         )
         chain, time_ns = written.chain, part[-1].envelope.recorded_at_ns

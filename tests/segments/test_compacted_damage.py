@@ -50,6 +50,9 @@ PUT = "records_put"
 ERASURE = Erasure(6, np.array([1 << 16 | 1, 5 << 16 | 1], np.uint64), np.array([4], np.uint64))
 ABC = ("a", "b", "c")
 SLOT = Struct("<IIIIII")
+EMBEDDING = 3
+PAGE = 2
+USAGE = 4
 
 
 def events() -> list[StoredEvent]:
@@ -392,24 +395,26 @@ def test_frames_in_another_order_are_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("column", range(6))
 @pytest.mark.parametrize("value", [0, 1, 0x7FFF_FFFF, 0xFFFF_FFFF])
-def test_a_slot_that_points_elsewhere_is_refused_or_read_as_damage(
+def test_a_seal_with_a_forged_slot_is_found_and_gives_no_other_single_row(
     tmp_path: Path, column: int, value: int
 ) -> None:
-    path = tmp_path / "forged"
-    forge(path, contents())
+    """Pages and embedding ids rest on the SEAL's places, as in batches; `verify` compares them."""
+    path = forge(tmp_path / "forged", contents())
     wanted = answers(path)
     segment = segment_of(path)
     content = segment.read_bytes()
-    for number in range(8):
-        segment.write_bytes(with_slot(content, number, column, value))
+    for number in range(9):
+        forged = with_slot(content, number, column, value)
+        segment.write_bytes(forged)
+        assert bool(damage(path)) == (forged != content)
         try:
             found = answers(path)
         except LogCorrupt:
             continue
-        finally:
-            segment.write_bytes(content)
-        for one, other in zip(found[2:], wanted[2:], strict=True):
-            assert one in (other, LogCorrupt) or (column, value) != (0, 0), (number, column)
+        if column == EMBEDDING:
+            continue
+        for question, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            assert one in (other, LogCorrupt) or question in (PAGE, USAGE), (number, question)
 
 
 def with_slot(content: bytes, number: int, column: int, value: int) -> bytes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -17,6 +19,7 @@ from fmemory_segments import (
     Erased,
     Log,
     PosixFileSystem,
+    RowRun,
     StoredEvent,
     verify_store,
 )
@@ -24,6 +27,7 @@ from fmemory_segments._compacted_file import write_compacted
 from fmemory_segments._header import SegmentFlag, SegmentHeader, pack_header, unpack_header
 from fmemory_segments.compaction import Erasure
 from fmemory_segments.errors import LogReason, RowErased, UnknownEvent, UnsupportedFormat
+from fmemory_segments.event import UInt64Array
 from tests.segments.compacted_tools import (
     NOTHING,
     STORE_ID,
@@ -44,7 +48,17 @@ from tests.segments.event_strategies import (
     make_rows,
     same_payload,
 )
-from tests.segments.log_tools import RECORDS, SESSION, WatchedFileSystem, put, say
+from tests.segments.log_tools import (
+    RECORDS,
+    SESSION,
+    FailingFileSystem,
+    WatchedFileSystem,
+    put,
+    say,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 targets = st.sampled_from([1, 300, 4 << 20])
 PUT = "records_put"
@@ -279,26 +293,94 @@ def test_a_loc_without_row_is_unknown(tmp_path: Path, loc: int) -> None:
                 ask()
 
 
-def test_a_page_of_one_block_is_read_as_one_batch(tmp_path: Path) -> None:
-    """Puts of one record each, in random order of time: neighbours in the block, not in the log."""
-    times = np.random.default_rng(1).permutation(600).astype("<f8")
-    found = [
+def puts_in_random_order(count: int, rows: int, dim: int = 3) -> list[StoredEvent]:
+    """Puts of so many records each, in random order of time."""
+    times = np.random.default_rng(1).permutation(count * rows).astype("<f8").reshape(count, rows)
+    return [
         StoredEvent(
-            Envelope(seq, STREAMS[0], seq, PUT, seq, keys=(f"r{seq}",)),
-            dataclasses.replace(
-                make_rows(seq, 1, embedding_ids=("m",)), timestamps=times[seq - 1 : seq]
-            ),
+            Envelope(seq, STREAMS[0], seq, PUT, seq, keys=("r",) * rows),
+            dataclasses.replace(make_rows(seq, rows, dim), timestamps=times[seq - 1]),
         )
-        for seq in range(1, 601)
+        for seq in range(1, count + 1)
     ]
-    compacted_store(tmp_path, found, NOTHING)
-    locs = (np.argsort(times).astype(np.uint64) + np.uint64(1)) << np.uint64(16)
+
+
+def scan_order(log: Log, erasure: Erasure) -> UInt64Array:
+    """Locs of the rows that are alive, by time."""
+    runs = [run for run in log.fold(0, 1 << 40) if isinstance(run, RowRun)]
+    locs = np.concatenate([run.locs for run in runs])
+    locs = locs[np.argsort(np.concatenate([run.timestamps for run in runs]))]
+    return locs[~np.isin(locs, erasure.locs)]
+
+
+def test_a_page_of_one_block_is_read_as_one_batch(tmp_path: Path) -> None:
+    """Puts of one record each: neighbours in the block, not in the log."""
+    compacted_store(tmp_path, puts_in_random_order(600, 1), NOTHING)
     fs = WatchedFileSystem()
     with Log.open(tmp_path, read_only=True, fs=fs) as log:
+        locs = scan_order(log, NOTHING)
         log.rows(locs[:500])
         fs.calls.clear()
         log.rows(locs[50:550])
         assert sorted(fs.calls) == ["pread", "preadv"]
+
+
+@pytest.mark.parametrize("dim", [0, 3])
+@pytest.mark.parametrize("block_bytes_target", [1 << 12, 1 << 20])
+@pytest.mark.parametrize("rows", [1, 7, 100])
+@pytest.mark.parametrize("cuts", [[], [20, 50]])
+def test_pages_of_a_scan_are_the_rows_one_by_one(
+    tmp_path: Path, rows: int, cuts: list[int], block_bytes_target: int, dim: int
+) -> None:
+    events = puts_in_random_order(700 // rows, rows, dim)
+    erased_locs = [event.envelope.seq << 16 for event in events[::9]]
+    erasure = Erasure(len(events), np.array(erased_locs, np.uint64), NOTHING.seqs)
+    cuts = [cut for cut in cuts if cut <= len(events)]
+    compacted_store(tmp_path, events, erasure, cuts, block_bytes_target=block_bytes_target)
+    with Log.open(tmp_path, read_only=True) as log:
+        in_time, in_log = scan_order(log, erasure), np.sort(scan_order(log, erasure))
+        single = {loc: log.row(loc) for loc in in_log.tolist()}
+        for locs in (in_time, in_log, in_time):
+            for start in range(0, len(locs), 90):
+                part = locs[start : start + 90]
+                page = log.rows(part)
+                wanted = [single[loc] for loc in part.tolist()]
+                assert bytes(page.notes).endswith(b"".join([note for note, _, _ in wanted]))
+                assert page.embedding_ids == [name for _, _, name in wanted]
+                vectors = np.concatenate(page.blocks)
+                assert np.array_equal(vectors, np.array([vector for _, vector, _ in wanted]))
+
+
+class Short(PosixFileSystem):
+    """Writes at most so many bytes at once."""
+
+    def pwritev(self, fd: int, buffers: Sequence[ReadableBuffer], offset: int, /) -> int:  # type: ignore[override]
+        return super().pwrite(fd, b"".join(map(bytes, buffers))[:1000], offset)
+
+    def pwrite(self, fd: int, data: ReadableBuffer, offset: int, /) -> int:
+        return super().pwrite(fd, bytes(data)[:1000], offset)
+
+
+def test_short_writes_are_continued(tmp_path: Path) -> None:
+    events = puts_in_random_order(100, 3)
+    whole, _ = compact_events(tmp_path, events, NOTHING)
+    (tmp_path / "short").mkdir()
+    pieces, _ = compact_events(tmp_path / "short", events, NOTHING, fs=Short())
+    assert pieces.read_bytes() == whole.read_bytes()
+
+
+def test_a_disk_that_is_full_is_passed_on(tmp_path: Path) -> None:
+    events = puts_in_random_order(100, 3)
+    counting = FailingFileSystem()
+    compact_events(tmp_path, events, NOTHING, fs=counting)
+    writes = [name for name in counting.calls if name.startswith("pwrite")]
+    assert len(writes) > 3
+    for number in range(1, counting.count + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        failing = FailingFileSystem(lambda _, count, number=number: count == number)  # type: ignore[misc]
+        with pytest.raises(OSError, match="error"):
+            compact_events(folder, events, NOTHING, fs=failing)
 
 
 def test_opening_reads_the_seal_alone(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from fmemory_segments import (
 )
 from fmemory_segments._batch import finish, prepare
 from fmemory_segments._block import BlockMeta
-from fmemory_segments._compacted import BLOCK_BYTES_TARGET
+from fmemory_segments._compacted import BLOCK_BYTES_TARGET, LEDGER_BYTES_TARGET
 from fmemory_segments._header import SegmentHeader, pack_header
 from fmemory_segments._packer import FRAME_BYTES_TARGET
 
@@ -168,6 +168,7 @@ def test_magic_numbers_are_those_of_the_document(magic: bytes) -> None:
     [
         (FRAME_BYTES_MAX, f"at most {FRAME_BYTES_MAX // MIB} MiB"),
         (FRAME_BYTES_TARGET, f"beyond {FRAME_BYTES_TARGET // MIB} MiB"),
+        (LEDGER_BYTES_TARGET, f"take it beyond {LEDGER_BYTES_TARGET // 1024} KiB"),
         (BLOCK_BYTES_TARGET, f"take it beyond {BLOCK_BYTES_TARGET // MIB} MiB"),
         (EVENT_BYTES_MAX, f"more than {EVENT_BYTES_MAX // MIB} MiB"),
         (ROWS_MAX, f"n ≤ {ROWS_MAX:,}"),
