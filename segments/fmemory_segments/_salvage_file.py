@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_meta, payload_extent
-from fmemory_segments._catalog import SegmentName
 from fmemory_segments._crc_inverse import flipped_bit, four_bytes_of, seed_of, with_bit_flipped
 from fmemory_segments._event_meta import BlockRows
 from fmemory_segments._files import OpenFile
@@ -40,6 +39,7 @@ from fmemory_segments._header import (
     unpack_header as unpack_segment_header,
 )
 from fmemory_segments._inspect import Damage, Inspector
+from fmemory_segments._manifest import SegmentName
 from fmemory_segments._salvage_blocks import Blocks
 from fmemory_segments._salvage_payload import SalvagedPayload, salvage_payload
 from fmemory_segments._salvage_types import Harm, Salvaged, Trouble, Witness
@@ -83,6 +83,8 @@ class SalvagedFile:
         header: Its header; None where that is damaged beyond repair, and of a newer version.
         order: Base seq and generation.
         is_last: No segment follows, so its end may be torn.
+        is_held: It is one of those that hold the log, not one that a compaction has replaced or
+            never finished.
     """
 
     def __init__(self, fs: FileSystem, path: Path, name: SegmentName) -> None:
@@ -93,6 +95,7 @@ class SalvagedFile:
         self._size = fs.size(self._fd)
         self._unread: list[Trouble] = []
         self.is_last = False
+        self.is_held = True
         self._told: list[Trouble] = []
         self._is_newer = False
         self.header = self._read_header()

@@ -13,19 +13,23 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from fmemory_segments._catalog import TIP_NAME, reading, sort_names
+from fmemory_segments._catalog import TIP_NAME, read_manifest, reading, sort_names
+from fmemory_segments._manifest import Manifest, manifest_name
 from fmemory_segments._salvage_file import SalvagedFile, open_file
+from fmemory_segments._salvage_rows import completed_rows
 from fmemory_segments._salvage_types import Harm, Salvaged, Trouble, Witness
 from fmemory_segments._tip import TIP_BYTES, damaged_slots, parse_tip
 from fmemory_segments._walk import read_exactly
 from fmemory_segments.errors import LogError
+from fmemory_segments.event import Rows
 from fmemory_segments.filesystem import FileSystem
 from fmemory_segments.log import Log
 
 __all__ = ["Found", "Harm", "Salvaged", "SegmentSalvage", "Trouble", "Witness"]
 
+DAMAGED: Final = "the manifest is damaged; all files of events were read"
 Found: TypeAlias = Salvaged | Trouble | Witness
 
 
@@ -71,12 +75,32 @@ class SegmentSalvage:
                 problem = f"the file cannot be read: {error}"
                 yield Trouble(problem, str(segment), 0, segment.base_seq, hides_end=is_last)
         yield from self._own(files)
+        manifest = None
+        for number in listing.manifests:
+            read = self._manifest(number)
+            if isinstance(read, Manifest):
+                manifest = read
+            else:
+                yield read
+        if manifest is not None:
+            for listed in manifest.segments:
+                yield Witness(listed.last_seq, listed.chain, manifest.name)
+        for file in files:
+            file.is_held = _is_held(file, manifest)
         last = max((one.order for one in files), default=None)
         for file in files:
             file.is_last = file.order == last
         yield from _Merge(files, synced_seq, payloads=payloads).found()
         if payloads:
             yield from self._head()
+
+    def _manifest(self, number: int) -> Manifest | Trouble:
+        name = manifest_name(number)
+        try:
+            read = read_manifest(self._fs, self._path, number)
+        except (LogError, OSError) as error:
+            return Trouble(f"the manifest cannot be read: {error}", name, lost=False)
+        return read if isinstance(read, Manifest) else Trouble(DAMAGED, name, lost=False)
 
     def _head(self) -> Iterator[Witness]:
         """The head of the store, if it opens and every event in it is whole."""
@@ -124,6 +148,15 @@ class SegmentSalvage:
                 yield Trouble(problem, one.name, 0, hides_end=one is newest)
 
 
+def _is_held(file: SalvagedFile, manifest: Manifest | None) -> bool:
+    """Whether a file is one of those that hold the log, as far as is known."""
+    is_compacted = file.header is not None and file.header.is_compacted
+    if manifest is None:
+        return not is_compacted
+    listed = any(one.name == file.name for one in manifest.segments)
+    return listed or (file.order[0] > manifest.last_seq and not is_compacted)
+
+
 @dataclass(slots=True)
 class _Source:
     """A file on its way through the merge; `event` is the next that it has."""
@@ -137,8 +170,8 @@ class _Merge:
     """The events of all files by seq.
 
     Files of one range may stand side by side: a compaction, or the move of a doubtful tail, that
-    was cut short. An event that two have is taken where it is whole, else where it was written
-    later.
+    was cut short. An event that two have is taken from a file that holds the log, else from the
+    one that was written later; what is lost there is taken from the others.
     """
 
     def __init__(self, files: list[SalvagedFile], synced_seq: int, *, payloads: bool) -> None:
@@ -169,9 +202,8 @@ class _Merge:
             same: list[_Source] = []
             while self._open and self._open[0][0] == seq:
                 same.append(heapq.heappop(self._open)[2])
-            best = min(same, key=_worth)
-            assert best.event is not None
-            yield best.event
+            events = [one.event for one in sorted(same, key=_worth) if one.event is not None]
+            yield _completed(events)
             for source in same:
                 yield from self._advance(source)
 
@@ -196,7 +228,22 @@ class _Merge:
         source.file.close()
 
 
-def _worth(source: _Source) -> tuple[int, tuple[int, ...]]:
-    """Smaller for the event that is to be taken."""
-    assert source.event is not None
-    return len(source.event.harm), tuple(-one for one in source.file.order)
+def _worth(source: _Source) -> tuple[bool, tuple[int, ...]]:
+    """Smaller for the file whose event is to be taken."""
+    return not source.file.is_held, tuple(-one for one in source.file.order)
+
+
+def _completed(events: list[Salvaged]) -> Salvaged:
+    """The first of these, which are one event, with what it lost taken from the others."""
+    best = events[0]
+    for other in events[1:]:
+        if not best.harm:
+            break
+        mine, its = best.event.payload, other.event.payload
+        if other.event.envelope != best.event.envelope:
+            continue
+        if isinstance(mine, Rows) and isinstance(its, Rows):
+            best = completed_rows(best, other)
+        elif not other.harm:
+            best = other
+    return best
