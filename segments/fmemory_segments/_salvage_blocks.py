@@ -44,12 +44,10 @@ class Blocks:
     """The BLOCKs of one file.
 
     Args:
-        name: Of the file.
         read: Reads so many bytes at an offset, fewer at the end of the file.
     """
 
-    def __init__(self, name: str, read: Callable[[int, int], bytes]) -> None:
-        self.name = name
+    def __init__(self, read: Callable[[int, int], bytes]) -> None:
         self._read = read
         self._known: list[_Known] = []
         self._places: tuple[UInt64Array, UInt64Array] | None = None

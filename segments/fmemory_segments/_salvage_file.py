@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_meta, payload_extent
+from fmemory_segments._chain import next_chain
 from fmemory_segments._crc_inverse import flipped_bit, four_bytes_of, seed_of, with_bit_flipped
 from fmemory_segments._event_meta import BlockRows
 from fmemory_segments._files import OpenFile
@@ -26,6 +27,7 @@ from fmemory_segments._frame import (
     FrameHeader,
     FrameKind,
     frame_bytes,
+    frame_seed,
     meta_ok,
     pad8,
     scan_headers,
@@ -51,6 +53,8 @@ from fmemory_segments.recovery import Expected
 
 SCAN_BYTES: Final = 1 << 20
 SECTOR_BYTES: Final = 4096
+CORRECTED_BYTES_MAX: Final = 1 << 18
+"""In longer metas no flipped bit is looked for: it takes a second a megabyte."""
 _CHECKED_BYTES: Final = 60
 _SEGMENT_CHECKED_BYTES: Final = 124
 _OFFSET: Final = Struct("<Q")
@@ -93,11 +97,13 @@ class SalvagedFile:
         self.name = str(name)
         self._file: OpenFile | None = None
         self._size = fs.size(self._fd)
-        self._unread: list[Trouble] = []
+        self._untold: list[Trouble] = []
+        self._put_right: set[int] = set()
         self.is_last = False
         self.is_held = True
         self._told: list[Trouble] = []
         self._is_newer = False
+        self._corrected: dict[int, bytes] | None = None
         self.header = self._read_header()
         self._salt = self._find_salt() if self.header is None else self.header.salt
         of_header = name if self.header is None else (self.header.base_seq, self.header.generation)
@@ -133,13 +139,7 @@ class SalvagedFile:
         for torn in self._torn(synced_seq):
             end = torn.offset or 0
             yield torn
-        blocks = Blocks(self.name, self._read)
-        if payloads and self._is_compacted:
-            for frame in self._frames(end):
-                if isinstance(frame, _Frame) and frame.header.kind == FrameKind.BLOCK:
-                    meta = self._meta(frame)
-                    if meta is not None:
-                        blocks.add(frame.offset, frame.header, meta)
+        blocks = self._blocks(end) if payloads else Blocks(self._read)
         is_sealed = False
         for frame in self._frames(end):
             if isinstance(frame, Trouble):
@@ -147,7 +147,7 @@ class SalvagedFile:
             else:
                 yield from self._content(frame, blocks, payloads=payloads)
                 is_sealed = frame.header.kind == FrameKind.SEAL
-            yield from self._take_unread()
+            yield from self._take_untold()
         if self._is_compacted and not is_sealed:
             problem = "the file's end is missing"
             yield Trouble(problem, self.name, self._size, lost=False, hides_end=self.is_last)
@@ -274,6 +274,8 @@ class SalvagedFile:
                 yield Trouble(problem, self.name, at, header.first_seq)
             else:
                 yield _Frame(at, header)
+                if header.kind == FrameKind.SEAL:
+                    return  # Only the trailer follows, which says nothing new.
             at += frame_bytes(header)
 
     def _header_at(self, at: int) -> FrameHeader | None:
@@ -292,7 +294,10 @@ class SalvagedFile:
         if header is None or not header.is_supported:
             return None
         meta = self._read(pad8(header.meta_bytes), at + FRAME_HEADER_BYTES)
-        return header if meta_ok(header, meta, self._salt, at) else None
+        if not meta_ok(header, meta, self._salt, at):
+            return None
+        self._tell_bit("header", at)
+        return header
 
     def _next_header(self, at: int, end: int) -> tuple[int, FrameHeader] | None:
         assert self._salt is not None
@@ -360,12 +365,78 @@ class SalvagedFile:
                 StoredEvent(envelope, left.payload), self.name, start + at, harm_of(left, meta.keys)
             )
 
+    def _blocks(self, end: int) -> Blocks:
+        """The BLOCKs of a compacted file."""
+        blocks = Blocks(self._read)
+        for frame in self._frames(end) if self._is_compacted else ():
+            if isinstance(frame, _Frame) and frame.header.kind == FrameKind.BLOCK:
+                meta = self._meta(frame)
+                if meta is not None:
+                    blocks.add(frame.offset, frame.header, meta)
+        return blocks
+
     def _meta(self, frame: _Frame) -> bytes | None:
-        """A frame's meta; None where it is damaged."""
+        """A frame's meta; None where it is damaged and the chain does not prove a correction."""
+        meta = self._raw_meta(frame)
         assert self._salt is not None
-        header, offset = frame.header, frame.offset
-        meta = self._read(pad8(header.meta_bytes), offset + FRAME_HEADER_BYTES)
-        return meta if meta_ok(header, meta, self._salt, offset) else None
+        if meta_ok(frame.header, meta, self._salt, frame.offset):
+            return meta
+        if self._corrected is None:
+            self._corrected = {}
+            self._corrected = self._corrections()
+        return self._corrected.get(frame.offset)
+
+    def _raw_meta(self, frame: _Frame) -> bytes:
+        return self._read(pad8(frame.header.meta_bytes), frame.offset + FRAME_HEADER_BYTES)
+
+    def _corrections(self) -> dict[int, bytes]:
+        """Metas of which one bit was flipped, by offset of their frame.
+
+        They are put right if the chain value in the SEAL is then that of all events of the file,
+        which no other change would give. It takes reading the file once more.
+        """
+        chain: bytes | None = None
+        found: dict[int, bytes] = {}
+        for frame in self._frames(self._size):
+            if isinstance(frame, Trouble):
+                return {}
+            meta = self._raw_meta(frame)
+            assert self._salt is not None
+            if meta_ok(frame.header, meta, self._salt, frame.offset):
+                if frame.header.kind == FrameKind.SEAL:
+                    chain = seal_chain(frame.header, meta)
+                continue
+            bit = None
+            if len(meta) <= CORRECTED_BYTES_MAX:
+                seed = frame_seed(self._salt, frame.offset)
+                bit = flipped_bit(meta, frame.header.meta_crc, seed)
+            if bit is None:
+                return {}
+            found[frame.offset] = with_bit_flipped(meta, bit)
+        self._corrected = found
+        if chain is None or self._chain() != chain:
+            return {}
+        for offset in found:
+            self._tell_bit("meta", offset)
+        return found
+
+    def _chain(self) -> bytes | None:
+        """Chain value after all events of the file; None if one of them is not whole."""
+        if self.header is None:
+            return None
+        chain, seq = self.header.prev_chain, self.header.base_seq
+        blocks = self._blocks(self._size)
+        for frame in self._frames(self._size):
+            if isinstance(frame, Trouble):
+                return None
+            for one in self._content(frame, blocks, payloads=True):
+                if isinstance(one, Trouble):
+                    return None
+                if isinstance(one, Salvaged):
+                    if one.harm or one.seq != seq:
+                        return None
+                    chain, seq = next_chain(chain, one.event), seq + 1
+        return chain
 
     # Bytes
 
@@ -392,17 +463,24 @@ class SalvagedFile:
                 part = read_exactly(self._fs.pread, self._fd, count, offset)
             except OSError as error:
                 part = b""
-                self._unread.append(
+                self._untold.append(
                     Trouble(f"the system cannot read: {error}", self.name, offset, lost=False)
                 )
             parts.append(part.ljust(count, b"\0"))
             offset += count
         return b"".join(parts)
 
-    def _take_unread(self) -> Iterator[Trouble]:
-        """What could not be read since this was last asked."""
-        told, self._unread = self._unread, []
+    def _take_untold(self) -> Iterator[Trouble]:
+        """What could not be read or was put right since this was last asked."""
+        told, self._untold = self._untold, []
         yield from told
+
+    def _tell_bit(self, part: str, offset: int) -> None:
+        """Have it told once that a bit was put right."""
+        if offset not in self._put_right:
+            self._put_right.add(offset)
+            problem = f"one bit of a frame's {part} was flipped, and was put right"
+            self._untold.append(Trouble(problem, self.name, offset, lost=False))
 
 
 def harm_of(left: SalvagedPayload, keys: tuple[str, ...]) -> tuple[Harm, ...]:

@@ -55,6 +55,7 @@ def test_a_sound_store_of_any_kind_comes_back_whole_into_any_kind(
     result = repaired(source, tmp_path, events, kind=target)
 
     assert (result.salvaged, result.lost, result.damaged) == (len(events), (), ())
+    assert result.notices == ()
     assert result.is_whole
     assert result.head_matches is not False
 
