@@ -31,6 +31,7 @@ from fmemory_segments.salvage import Harm, Trouble
 REPAIRED_BYTES_MAX: Final = 65_536
 """In longer lines no flipped bit is looked for: it takes too long, and is found by chance."""
 LENGTH_CHANGE_MAX: Final = 64
+KEYS_NAMED_MAX: Final = 5
 
 _CANNOT: Final = (ValueError, KeyError, RecursionError, msgspec.MsgspecError)
 
@@ -191,6 +192,8 @@ def assembled(name: str, lines: Sequence[Line], before: bytes | None) -> Assembl
         problem = f"{wanted - len(parts)} of the {wanted} lines of an event are damaged or missing"
         return Unsure(Trouble(problem, name, offset, seq, seq))
     try:
+        stood = _lost_keys(whole)
+        _rename_lost(whole)
         indexed = [line.fields for line in whole]
         envelope = indexed[0].envelope(ids_of(indexed))
         payload = _payload(whole)
@@ -203,9 +206,27 @@ def assembled(name: str, lines: Sequence[Line], before: bytes | None) -> Assembl
     ):
         return Unsure(Trouble("a line is damaged", name, offset, seq, seq))
     keys = _lost_keys(whole)
-    harm = (Harm(f"{len(keys)} of {len(envelope.keys)} rows", keys),) if keys else ()
+    harm: tuple[Harm, ...] = ()
+    if keys:
+        named = ", ".join(map(repr, stood[:KEYS_NAMED_MAX])) + ", …" * (len(keys) > KEYS_NAMED_MAX)
+        harm = (Harm(f"{len(keys)} of {len(envelope.keys)} rows (where {named} stands)", keys),)
     chain = claimed if len(claimed) == DIGEST_BYTES else None
     return Assembled(StoredEvent(envelope, payload), offset, harm, chain)
+
+
+def _rename_lost(lines: Sequence[Line]) -> None:
+    """Give the records that were lost ids and times of their own: nothing proves what stands there.
+
+    An id that was changed into another's would take that record's place.
+    """
+    first = 0
+    for line in lines:
+        rows = line.fields.rows
+        if isinstance(rows, list):
+            for number in line.lost:
+                rows[number].id = f"lost-{line.fields.seq}-{first + number}"
+                rows[number].timestamp, rows[number].timestamp_hex = 0.0, ""
+            first += len(rows)
 
 
 def _payload(lines: Sequence[Line]) -> Payload:

@@ -168,16 +168,17 @@ class Pages:
         for at in range(0, min(self._size, 1 << 24), page_bytes):
             head = _bytes_at(self._file, _LEAF.size, at)
             if len(head) == _LEAF.size:
-                kind, _, count, start, fragments = _LEAF.unpack(head)
-                fits = 8 + 2 * count <= start <= page_bytes and fragments < 60
-                found += page_bytes if kind in (LEAF_TABLE, *_OTHER_KINDS) and fits else 0
+                is_known = head[0] in (LEAF_TABLE, *_OTHER_KINDS)
+                found += page_bytes if is_known and _fits(head, page_bytes) else 0
         return found, -_PAGE_SIZES.index(page_bytes)
 
     def _cells_of(self, number: int) -> Iterator[Cell]:
         page = self.page(number)
         start = _DATABASE_HEADER_BYTES if number == 1 else 0
+        if len(page) < start + _LEAF.size or page[start] in _OTHER_KINDS:
+            return
         # A page whose kind is none at all may be a leaf that was damaged just there.
-        if len(page) < start + _LEAF.size or page[start] in _OTHER_KINDS or not any(page):
+        if page[start] != LEAF_TABLE and not _fits(page[start:], self._page_bytes):
             return
         count = _LEAF.unpack_from(page, start)[2]
         for at in range(start + 8, min(start + 8 + 2 * count, len(page) - 1), 2):
@@ -259,6 +260,12 @@ class Pages:
             )
 
 
+def _fits(head: bytes, page_bytes: int) -> bool:
+    """Whether the beginning of a page may be that of a leaf."""
+    _, _, count, start, fragments = _LEAF.unpack_from(head)
+    return bool(8 + 2 * count <= start <= page_bytes and fragments < 60 and count)
+
+
 def _bytes_at(file: FileIO, size: int, at: int) -> bytes:
     """Bytes of a file, fewer only at its end. Not for several threads."""
     file.seek(at)
@@ -279,13 +286,16 @@ def values_of(payload: bytes, columns: int) -> list[Value] | None:
     if not at < header_bytes <= len(payload):
         return None
     kinds: list[int] = []
-    while at < header_bytes:
+    while at < header_bytes and len(kinds) < columns:
         kind, at = _varint(payload, at)
+        if kind < 0 or kind in (10, 11):
+            return None  # SQLite writes no such value.
         kinds.append(kind)
-    if len(kinds) < columns or at != header_bytes:
+    if len(kinds) < columns:
         return None
     found: list[Value] = []
-    for kind in kinds[:columns]:
+    at = header_bytes
+    for kind in kinds:
         size = _SIZES[kind] if kind < 10 else (kind - 12) // 2
         part = payload[at : at + size]
         at += size
@@ -301,13 +311,15 @@ def end_of_column(payload: bytes, column: int) -> int:
     end, number = header_bytes, 0
     while at < min(header_bytes, len(payload)) and number <= column:
         kind, at = _varint(payload, at)
-        end += _SIZES[kind] if kind < 10 else max(0, (kind - 12) // 2)
+        if kind < 0 or kind in (10, 11):
+            return 0
+        end += _SIZES[kind] if kind < 10 else (kind - 12) // 2
         number += 1
     return end if number > column else 0
 
 
 def _value(kind: int, part: bytes) -> Value:
-    if kind == 0 or kind in (10, 11):
+    if kind == 0:
         return None
     if kind == 7:
         return float(Struct(">d").unpack(part)[0])

@@ -17,7 +17,7 @@ import numpy as np
 
 from fmemory.errors import NotFound, Reason, StorageError
 from fmemory.journals._sqlite.pages import Cell, Pages, end_of_column, values_of
-from fmemory.journals._tables.event_table import stream_of
+from fmemory.journals._tables.event_table import stream_key, stream_of
 from fmemory_segments import Erased, StoredEvent
 from fmemory_segments._salvage_file import harm_of
 from fmemory_segments._salvage_payload import LOST_DIGEST, salvage_payload
@@ -26,6 +26,7 @@ from fmemory_segments.salvage import Found, Salvaged, Trouble, Witness
 
 EVENT_COLUMNS: Final = 9
 STREAM_COLUMNS: Final = 7
+STREAM_BYTES_MAX: Final = 1 << 16
 TABLES_NAMED: Final = b"fmemory_"
 EVENT_BYTES_MIN: Final = 40
 """No event takes less of a file, so a file tells how many events it may have had."""
@@ -64,15 +65,15 @@ class SqliteSalvage:
     def _found(self, pages: Pages, *, payloads: bool) -> Iterator[Found]:
         name = self._path.name
         seqs, places = array("q"), array("q")
-        claimed = 0
+        claims: dict[str, int] = {}
         for cell in pages.cells():
             head = pages.payload(cell, _HEAD_BYTES)
             if _is_event(head):
                 seqs.append(cell.rowid)
                 places.extend((cell.page, cell.start, cell.size))
             else:
-                claimed = max(claimed, _last_seq_of(pages, cell))
-        if not seqs and not claimed and not pages.holds(TABLES_NAMED):
+                claims.update(_claim_of(pages, cell))
+        if not seqs and not claims and not pages.holds(TABLES_NAMED):
             raise NotFound(
                 f"repair: expected a log in an SQLite file, got none ({self._path}); check the"
                 " path",
@@ -80,7 +81,7 @@ class SqliteSalvage:
                 key=str(self._path),
             )
         order = np.argsort(np.frombuffer(seqs, np.int64), kind="stable")
-        at, last_seq = 0, 0
+        at, last_seqs = 0, dict[str, int]()
         while at < len(order):
             seq, cells = seqs[order[at]], []
             while at < len(order) and seqs[order[at]] == seq:
@@ -89,14 +90,17 @@ class SqliteSalvage:
                 at += 1
             event = self._event(pages, cells, payloads=payloads)
             if isinstance(event, Salvaged):
-                last_seq = seq
+                last_seqs[stream_key(event.event.envelope.stream)] = seq
             yield event
         for problem in pages.problems:
             yield Trouble(problem, name, lost=False, hides_end=pages.is_end_torn)
+        last_seq = max(last_seqs.values(), default=0)
+        claimed = max(claims.values(), default=0)
         if last_seq < claimed <= last_seq + pages.stored_bytes // EVENT_BYTES_MIN:
             yield Witness(claimed, None, name)
-        elif claimed != last_seq or (not last_seq and pages.problems):
-            problem = "the table of streams, which tells of the newest event, is damaged"
+        is_behind = any(claims.get(key, 0) < seq for key, seq in last_seqs.items())
+        if is_behind or (pages.problems and not claims):
+            problem = "the table of streams, which tells of the newest events, is damaged"
             yield Trouble(problem, name, lost=False, hides_end=True)
 
     def _event(self, pages: Pages, cells: list[Cell], *, payloads: bool) -> Salvaged | Trouble:
@@ -151,20 +155,25 @@ def _is_event(head: bytes) -> bool:
     )
 
 
-def _last_seq_of(pages: Pages, cell: Cell) -> int:
-    """The newest event that a row of the table of streams names; 0 if it is no such row."""
+def _claim_of(pages: Pages, cell: Cell) -> dict[str, int]:
+    """The stream that a row of the table of streams names, with its newest event.
+
+    Nothing for any other row.
+    """
+    if cell.size > STREAM_BYTES_MAX:
+        return {}
     values = values_of(pages.payload(cell), STREAM_COLUMNS)
     if values is None or values[0] is not None:
-        return 0
+        return {}
     _, key, kind, revision, first_seq, last_seq, _ = values
     if not isinstance(key, str) or not isinstance(kind, str):
-        return 0
+        return {}
     if not isinstance(revision, int) or not isinstance(first_seq, int):
-        return 0
+        return {}
     if not isinstance(last_seq, int) or not 1 <= first_seq <= last_seq - revision + 1:
-        return 0
+        return {}
     try:
         stream = stream_of(key)
     except (msgspec.MsgspecError, ValueError):
-        return 0
-    return last_seq if stream and stream[0] == kind else 0
+        return {}
+    return {key: last_seq} if stream and stream[0] == kind else {}
