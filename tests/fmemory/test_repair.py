@@ -14,6 +14,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -124,6 +125,25 @@ def test_a_database_cut_anywhere_says_so_where_nothing_tells_how_many_are_lost(
         is_counted = result.salvaged + result.lost_events == len(events)
         assert is_counted or not result.is_end_known, size
         assert is_counted or not result.is_whole, size
+
+
+@pytest.mark.parametrize("kind", ["segments", "filesystem"])
+def test_garbage_anywhere_is_never_taken_for_an_event(kind: str, tmp_path: Path) -> None:
+    source, events = small_store(kind, tmp_path, rounds=4)
+    path = file_of(kind, tmp_path)
+    whole = path.read_bytes()
+    seed = 7
+    print(f"seed {seed}")
+    random = Random(seed)
+    for _ in range(60 * ROUNDS):
+        data = bytearray(whole)
+        for _ in range(random.choice((1, 3, 20))):
+            at, size = random.randrange(used_bytes(path)), random.choice((1, 2, 8, 64))
+            data[at : at + size] = random.randbytes(size)
+        path.write_bytes(data[: len(whole)])
+        result = salvaged(source, events)
+        assert result.salvaged + result.lost_events == len(events) or not result.is_end_known
+        path.write_bytes(whole)
 
 
 def test_the_header_of_a_segment_is_not_needed_to_read_it(tmp_path: Path) -> None:

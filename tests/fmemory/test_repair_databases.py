@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -30,6 +32,7 @@ from tests.fmemory.repair_tools import (
 )
 
 PAGE = 4096
+ROUNDS = int(os.environ.get("FMEMORY_TEST_ROUNDS", "1"))
 
 
 def left_open(folder: Path, *, rounds: int = 3) -> tuple[str, Events]:
@@ -122,6 +125,26 @@ def test_a_zeroed_leaf_loses_its_rows_and_the_streams_tell_how_many(tmp_path: Pa
     assert (result.salvaged, result.lost_events) == (0, len(events))
 
 
+def test_an_empty_log_is_whole_and_one_whose_rows_are_gone_is_not(tmp_path: Path) -> None:
+    source = f"sqlite:///{tmp_path}/source.db"
+    fmemory.open(source).close()
+    assert salvaged(source, []).is_whole
+    changed(
+        tmp_path / "source.db", lambda data: data.__setitem__(slice(5000, 20_000), b"x" * 15_000)
+    )
+
+    result = salvaged(source, [])
+
+    assert not result.is_end_known
+
+
+def test_a_number_of_pages_that_is_damaged_is_not_believed(tmp_path: Path) -> None:
+    source, events = small_store("sqlite", tmp_path)
+    changed(tmp_path / "source.db", lambda data: data.__setitem__(slice(28, 32), b"\xff" * 4))
+
+    assert salvaged(source, events).salvaged == len(events)
+
+
 def test_other_peoples_tables_are_no_events(tmp_path: Path) -> None:
     source, events = small_store("sqlite", tmp_path)
     with closing(sqlite3.connect(tmp_path / "source.db")) as database, database:
@@ -145,6 +168,23 @@ def test_reading_makes_no_file_beside_the_database(tmp_path: Path) -> None:
 
     assert any(isinstance(one, Salvaged) for one in found)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_garbage_in_any_page_is_never_taken_for_an_event(tmp_path: Path) -> None:
+    source, events = small_store("sqlite", tmp_path, rounds=4)
+    path = tmp_path / "source.db"
+    whole = path.read_bytes()
+    seed = 7
+    print(f"seed {seed}")
+    random = Random(seed)
+    for _ in range(40 * ROUNDS):
+        data = bytearray(whole)
+        for _ in range(random.choice((1, 5, 50))):
+            at = random.randrange(len(data) - 64)
+            data[at : at + 64] = random.randbytes(64)
+        path.write_bytes(data)
+        result = salvaged(source, events)
+        assert result.salvaged + result.lost_events == len(events) or not result.is_end_known
 
 
 # PostgreSQL

@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 Value = int | float | str | bytes | None
 
 LEAF_TABLE: Final = 0x0D
+WAL_PAGES: Final = 1 << 22
+"""So many pages may a write-ahead log add to a file."""
 _OTHER_KINDS: Final = frozenset({0x02, 0x05, 0x0A})
 _PAGE_SIZES: Final = (4096, 8192, 16384, 32768, 65536, 2048, 1024, 512)
 _DATABASE_HEADER: Final = Struct(">16sH2xB3x4xI")
@@ -56,7 +58,8 @@ class Pages:
 
     Attributes:
         problems: Sentences about the file itself.
-        page_count: Pages that there are, or should be.
+        page_count: Pages that there are.
+        stored_bytes: Bytes that there are, or were.
         is_end_torn: The last commit of the write-ahead log is not whole; whether anybody was told
             of it, nothing tells.
 
@@ -84,13 +87,15 @@ class Pages:
             self.close()
             raise
         stored = -(-self._size // self._page_bytes)
-        self.page_count = max(stored, count, *self._in_wal, 0)
+        # A number of pages that is damaged itself must not have billions looked for.
+        self.page_count = max([stored, *(one for one in self._in_wal if one <= stored + WAL_PAGES)])
         if (count > stored and not self._in_wal) or self._size % self._page_bytes:
             self.problems.append(
                 f"the file should have {count} pages and has {self._size / self._page_bytes:.3g}:"
                 " bytes are missing"
             )
-        self.stored_bytes = self.page_count * self._page_bytes
+        believed = min(count, WAL_PAGES + 64 * self.page_count)
+        self.stored_bytes = max(self.page_count, believed) * self._page_bytes
 
     def close(self) -> None:
         """Close the files; twice is fine."""
@@ -115,6 +120,16 @@ class Pages:
         """The rows of every page that is, or may be, a leaf of a table."""
         for number in range(1, self.page_count + 1):
             yield from self._cells_of(number)
+
+    def look_sound(self) -> bool:
+        """Whether every page looks as one of a file in which tables and indexes are small."""
+        for number in range(1, self.page_count + 1):
+            page = self.page(number)[_DATABASE_HEADER_BYTES if number == 1 else 0 :]
+            if len(page) < _LEAF.size or page[0] not in (LEAF_TABLE, *_OTHER_KINDS):
+                return False
+            if _LEAF.unpack_from(page)[2] and not _fits(page, self._page_bytes):
+                return False
+        return True
 
     def holds(self, text: bytes) -> bool:
         """Whether these bytes stand in some page."""

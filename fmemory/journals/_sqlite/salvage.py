@@ -99,7 +99,8 @@ class SqliteSalvage:
         if last_seq < claimed <= last_seq + pages.stored_bytes // EVENT_BYTES_MIN:
             yield Witness(claimed, None, name)
         is_behind = any(claims.get(key, 0) < seq for key, seq in last_seqs.items())
-        if is_behind or (pages.problems and not claims):
+        is_nothing_left = not claims and (bool(pages.problems) or not pages.look_sound())
+        if is_behind or is_nothing_left:
             problem = "the table of streams, which tells of the newest events, is damaged"
             yield Trouble(problem, name, lost=False, hides_end=True)
 
