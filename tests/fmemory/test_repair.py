@@ -360,10 +360,15 @@ def test_a_repaired_store_that_is_damaged_again_is_repaired_again(tmp_path: Path
     assert [(one.first_seq, one.last_seq) for one in result.lost] == [(2, 2)]
 
 
-def test_what_a_crash_cut_short_is_told_and_is_no_loss(tmp_path: Path) -> None:
-    source, events = small_store("segments", tmp_path)
-    path = file_of("segments", tmp_path)
-    changed(path, lambda data: data.__setitem__(slice(used_bytes(path) + 64, None), b"torn" * 10))
+@pytest.mark.parametrize("kind", ["segments", "filesystem"])
+def test_what_a_crash_cut_short_is_told_and_is_no_loss(kind: str, tmp_path: Path) -> None:
+    source, events = small_store(kind, tmp_path)
+    path = file_of(kind, tmp_path)
+    if kind == "segments":
+        end = used_bytes(path) + 64
+        changed(path, lambda data: data.__setitem__(slice(end, None), b"torn" * 10))
+    else:
+        changed(path, lambda data: data.extend(b'{"seq":9,"batch":[1,2],"time":"20'))
 
     result = salvaged(source, events)
 
