@@ -77,7 +77,9 @@ def garbage_at(reader: Reader, upto: int) -> tuple[int, int]:
     """
     deaths = deaths_at(reader, upto)
     locs, seqs = _erased(reader, upto, None)
-    return len(deaths.locs) + len(deaths.seqs) - len(locs) - len(seqs), deaths.living
+    # What a repair found lost is erased and not dead.
+    gone = int(np.isin(locs, deaths.locs).sum()) + int(np.isin(seqs, deaths.seqs).sum())
+    return len(deaths.locs) + len(deaths.seqs) - gone, deaths.living
 
 
 def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
@@ -89,6 +91,12 @@ def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
     if not len(locs) and not len(seqs):
         return 0
     deaths = deaths_at(reader, upto, stream)
+    # Placeholders of a repair hide nothing that could be shown: they never had data.
+    counts = np.isin(seqs, deaths.seqs)
+    counts[~counts] = [not _is_placeholder(reader, seq) for seq in seqs[~counts].tolist()]
+    seqs = seqs[counts]
+    if not len(locs) and not len(seqs):
+        return 0
     ends = np.concatenate(
         (
             _ends(locs, deaths.locs, deaths.loc_ends, upto),
@@ -115,8 +123,7 @@ def undeleted(reader: Reader, upto: int) -> list[Finding]:
 
 def _undeleted(reader: Reader, seq: int, count: int) -> str:
     """What is said of an event of which data are erased that nothing deletes."""
-    (envelope,) = reader.envelopes(seq - 1, seq)
-    if envelope.type == EventType.EVENT_LOST:
+    if _is_placeholder(reader, seq):
         return (
             f"event {seq}: expected an event, got the placeholder of one that was lost before a"
             " repair; restore a backup, if one has it"
@@ -125,6 +132,12 @@ def _undeleted(reader: Reader, seq: int, count: int) -> str:
         f"event {seq}: expected its data, or a later event that deletes them, got {count} erased"
         " and nothing that deletes them; restore a backup"
     )
+
+
+def _is_placeholder(reader: Reader, seq: int) -> bool:
+    """Whether an event has the number of one that a repair found lost."""
+    (envelope,) = reader.envelopes(seq - 1, seq)
+    return envelope.type == EventType.EVENT_LOST
 
 
 class _Found:

@@ -415,6 +415,23 @@ def test_a_file_that_never_held_a_log_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_the_past_of_what_was_salvaged_can_be_looked_at(tmp_path: Path) -> None:
+    source, events = small_store("filesystem", tmp_path, rounds=3)
+    path = file_of("filesystem", tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    del lines[6]  # Event 6, a put of two records.
+    path.write_bytes(b"".join(lines))
+
+    with fmemory.open(":memory:") as memory:
+        result = fmemory.repair(source, memory)
+        counts = [
+            memory.at(seq).count(memory.count_request()).count for seq in range(1, len(events))
+        ]
+
+    assert [(one.first_seq, one.streams) for one in result.lost] == [(6, (("records",),))]
+    assert counts == [0, 0, 1, 1, 1, 1, 1, 1, 4, 4]
+
+
 def test_progress_counts_every_event(tmp_path: Path) -> None:
     source, events = small_store("segments", tmp_path)
     told: list[int] = []
