@@ -93,6 +93,7 @@ from fmemory.record_models import (
     TimeRange,
     VectorBlock,
 )
+from fmemory.repairing import DamagedEvent, LostEvents, RepairResult, repair
 from fmemory.session_handle import LogSession, Run, Session, SessionView
 from fmemory.session_models import (
     BootstrapState,
@@ -133,6 +134,7 @@ __all__ = [
     "CopyResult",
     "CountRequest",
     "CountResult",
+    "DamagedEvent",
     "DeleteRequest",
     "DeleteResult",
     "DuplicateRecord",
@@ -166,6 +168,7 @@ __all__ = [
     "LogPoisoned",
     "LogSession",
     "LogView",
+    "LostEvents",
     "MemoryBackend",
     "MemoryBackendConfig",
     "MemoryBackendError",
@@ -189,6 +192,7 @@ __all__ = [
     "Reason",
     "Receipt",
     "RecoveryReport",
+    "RepairResult",
     "Role",
     "Run",
     "RunCheckpoint",
@@ -222,4 +226,5 @@ __all__ = [
     "create_default_memory_backend",
     "create_memory_backend",
     "messages",
+    "repair",
 ]

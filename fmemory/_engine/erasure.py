@@ -85,8 +85,9 @@ def garbage_at(reader: Reader, upto: int) -> tuple[int, int]:
     """
     deaths = deaths_at(reader, upto)
     locs, seqs = _erased(reader, upto, None)
-    erased = np.isin(locs, deaths.locs).sum() + np.isin(seqs, deaths.seqs).sum()
-    return len(deaths.locs) + len(deaths.seqs) - int(erased), deaths.living
+    # What a repair found lost is erased and not dead.
+    gone = int(np.isin(locs, deaths.locs).sum()) + int(np.isin(seqs, deaths.seqs).sum())
+    return len(deaths.locs) + len(deaths.seqs) - gone, deaths.living
 
 
 def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
@@ -98,6 +99,12 @@ def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
     if not len(locs) and not len(seqs):
         return 0
     deaths = deaths_at(reader, upto, stream)
+    # Placeholders of a repair hide nothing that could be shown: they never had data.
+    counts = np.isin(seqs, deaths.seqs)
+    counts[~counts] = [not _is_placeholder(reader, seq) for seq in seqs[~counts].tolist()]
+    seqs = seqs[counts]
+    if not len(locs) and not len(seqs):
+        return 0
     ends = _ends(seqs, deaths.seqs, deaths.seq_ends, upto + 1)
     if (ends > upto).any():
         stubs, stub_ends = _stubs(reader, upto, stream)
@@ -142,13 +149,7 @@ def undeleted(reader: Reader, upto: int) -> list[Finding]:
             )
     wrong, counts = np.unique(np.concatenate((rows, events)), return_counts=True)
     return findings + [
-        Finding(
-            LogReason.NOT_DELETED,
-            f"event {seq}: expected its data, or a later event that deletes them, got {count}"
-            " erased and nothing that deletes them; restore a backup",
-            first_seq=seq,
-            last_seq=seq,
-        )
+        Finding(LogReason.NOT_DELETED, _undeleted(reader, seq, count), first_seq=seq, last_seq=seq)
         for seq, count in zip(wrong.tolist()[:_FINDINGS_MAX], counts.tolist(), strict=False)
     ]
 
@@ -202,6 +203,25 @@ def _is_newest(reader: Reader, event: Envelope) -> bool:
     upto = reader.refresh()
     newest = reader.envelopes(event.seq, upto, stream=event.stream, backwards=True, limit=1)
     return next(iter(newest), None) is None
+
+
+def _undeleted(reader: Reader, seq: int, count: int) -> str:
+    """What is said of an event of which data are erased that nothing deletes."""
+    if _is_placeholder(reader, seq):
+        return (
+            f"event {seq}: expected an event, got the placeholder of one that was lost before a"
+            " repair; restore a backup, if one has it"
+        )
+    return (
+        f"event {seq}: expected its data, or a later event that deletes them, got {count} erased"
+        " and nothing that deletes them; restore a backup"
+    )
+
+
+def _is_placeholder(reader: Reader, seq: int) -> bool:
+    """Whether an event has the number of one that a repair found lost."""
+    (envelope,) = reader.envelopes(seq - 1, seq)
+    return envelope.type == EventType.EVENT_LOST
 
 
 class _Found:

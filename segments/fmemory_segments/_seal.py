@@ -414,6 +414,19 @@ def decode_seal(header: FrameHeader, meta: Buffer, data: Buffer) -> Seal:
     )
 
 
+def seal_chain(header: FrameHeader, meta: Buffer) -> bytes | None:
+    """The chain value that a SEAL's meta says; None if it is not that of a SEAL.
+
+    Args:
+        meta: Its CRC must have been checked.
+    """
+    try:
+        content = _DECODE_META(memoryview(meta)[: header.meta_bytes])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return content.chain if len(content.chain) == DIGEST_BYTES else None
+
+
 def _decode(decode: Callable[[Buffer], Decoded], packed: Buffer, name: str) -> Decoded:
     try:
         return decode(packed)

@@ -13,20 +13,20 @@ NAMES = {
         __version__ aopen Audit audit AutoCompact BootstrapState Capabilities ClearRequest
         ClearResult ClosedStore CommitUnknown CompactResult Conflict ContractError copy_log
         CopyResult CountRequest CountResult create_default_memory_backend
-        create_memory_backend DeleteRequest DeleteResult DuplicateRecord ErasedRecord Event
-        FeatureRecord FilesystemMemoryBackend Finding ForkedStore GetRequest GetResult Head
-        Health HistoryCompacted InitCommand InitPlan InitShell InitShellScript InitStep
-        InMemoryBackend InMemoryMemoryBackend InvalidCursor InvalidSignature Journal
-        JournalBackend JournalView JsonObject JsonValue LogBackend LogCorrupt LogPoisoned
-        LogSession LogView MemoryBackend MemoryBackendConfig MemoryBackendError
-        MemoryConversationStore MemoryErrorKind MemoryFileError MemoryRecord MemoryView
-        Message messages MetaGetRequest MetaResult MetaSetRequest NewEvent Note NotFound
-        PostgresMemoryBackend ProgressEntry PutRequest PutResult ReadOnlyStore Reason
-        Receipt RecoveryReport Role Run RunCheckpoint RunStatus ScanRequest ScanResult
-        ScoredRecord SegmentMemoryBackend Session SessionInfo SessionManifest SessionPage
-        SessionView SqliteMemoryBackend Stats StorageError StoreBusy StoreFull StreamPage
-        StreamStats StreamSummary TimeRange ToolCall TypeStats UnsupportedPlatform
-        VectorBlock
+        create_memory_backend DamagedEvent DeleteRequest DeleteResult DuplicateRecord
+        ErasedRecord Event FeatureRecord FilesystemMemoryBackend Finding ForkedStore
+        GetRequest GetResult Head Health HistoryCompacted InitCommand InitPlan InitShell
+        InitShellScript InitStep InMemoryBackend InMemoryMemoryBackend InvalidCursor
+        InvalidSignature Journal JournalBackend JournalView JsonObject JsonValue LogBackend
+        LogCorrupt LogPoisoned LogSession LogView LostEvents MemoryBackend
+        MemoryBackendConfig MemoryBackendError MemoryConversationStore MemoryErrorKind
+        MemoryFileError MemoryRecord MemoryView Message messages MetaGetRequest MetaResult
+        MetaSetRequest NewEvent Note NotFound PostgresMemoryBackend ProgressEntry PutRequest
+        PutResult ReadOnlyStore Reason Receipt RecoveryReport repair RepairResult Role Run
+        RunCheckpoint RunStatus ScanRequest ScanResult ScoredRecord SegmentMemoryBackend
+        Session SessionInfo SessionManifest SessionPage SessionView SqliteMemoryBackend
+        Stats StorageError StoreBusy StoreFull StreamPage StreamStats StreamSummary
+        TimeRange ToolCall TypeStats UnsupportedPlatform VectorBlock
     """,
     "fmemory_segments": """
         Blob canonical_envelope chain_step Commit Compaction DIGEST_BYTES Draft Envelope

@@ -25,6 +25,7 @@ from fmemory_tools.commands import (
     keygen,
     load,
     log,
+    repair,
     sessions,
     show,
     state,
@@ -74,6 +75,7 @@ app.command(cls=Command, epilog=keygen.EPILOG)(keygen.keygen)
 app.command(cls=Command, epilog=stats.EPILOG)(stats.stats)
 app.command(cls=Command, epilog=compact.EPILOG)(compact.compact)
 app.command(cls=Command, epilog=backup.EPILOG)(backup.backup)
+app.command(cls=Command, epilog=repair.EPILOG)(repair.repair)
 app.command(cls=Command, epilog=copy.EPILOG)(copy.copy)
 app.command(cls=Command, epilog=dump.EPILOG)(dump.dump)
 app.command(cls=Command, epilog=load.EPILOG)(load.load)

@@ -293,12 +293,13 @@ def payload_of(lines: Sequence[PayloadFields]) -> Payload:
             if not isinstance(one.rows, UnsetType)
             for text in one.rows
         ]
-        return _rows(rows, first.number_type, first.dim)
+        return rows_payload(rows, first.number_type, first.dim)
     except (KeyError, msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"payload: expected one, got {error}") from error
 
 
-def _rows(rows: Sequence[Row], dtype: np.dtype[np.floating], dim: int) -> Rows:
+def rows_payload(rows: Sequence[Row], dtype: np.dtype[np.floating], dim: int) -> Rows:
+    """Records as one payload."""
     is_erased = [bool(row.digest) for row in rows]
     offsets = np.zeros(len(rows) + 1, "<u4")
     np.cumsum([len(row.body) for row in rows], out=offsets[1:])
