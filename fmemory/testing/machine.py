@@ -606,8 +606,8 @@ class MemoryMachine(RuleBasedStateMachine):
         state = self.model.state
         clear = {one for one in SESSIONS if not emptied(state, one)}
         assert sessions_now & clear == {one for one in clear if has_content(state, one)}
-        (*told,) = self.log.verify(self.log.head())
-        assert [(one.damage, one.first_seq, one.last_seq) for one in told] == (
+        (*findings,) = self.log.verify(self.log.head())
+        assert [(one.damage, one.first_seq, one.last_seq) for one in findings] == (
             [(False, min(self.stubs), max(self.stubs))] if self.stubs else []
         )
 
