@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+import numpy as np
+
 from fmemory._engine.backend import JournalBackend
 from fmemory._engine.work import payload_bytes
 from fmemory._json_values import type_name
@@ -25,7 +27,7 @@ from fmemory.errors import (
     Reason,
     brief,
 )
-from fmemory.journal import Envelope, Erased, Head, Journal, Payload, Reader, StoredEvent
+from fmemory.journal import Envelope, Erased, Erasure, Head, Journal, Payload, StoredEvent
 from fmemory_segments import FORGOTTEN
 
 __all__ = ["CopyResult", "copy_log"]
@@ -67,6 +69,8 @@ def copy_log(
     The source is read up to its newest event of when this begins, and may be written meanwhile;
     a later copy brings what came since. A copy that was interrupted has left the first events, in
     order, and is gone on with by copying again. Nobody else should write the target before the end.
+    What the target has and the source has forgotten is forgotten there, too, where the deletion
+    comes as a stub: nothing else would tell that it was deleted.
 
     Args:
         source: A memory or journal to read; never changed.
@@ -106,7 +110,7 @@ def copy_log(
     reader, writer = _journal_of(source, "source"), _journal_of(target, "target")
     last = _last_seq(reader, upto)
     present = _check_target(reader, writer, last)
-    _check_forgotten(reader, writer, present, last)
+    _forget_as_source(reader, writer, present)
     have, size = present, 0
     while have < last:
         events = _next_batch(reader, have, last)
@@ -115,10 +119,10 @@ def copy_log(
         if progress is not None:
             progress(reached - have)
         have = reached
+    # The source may have forgotten events after they were copied, and before their deletion was.
+    _forget_as_source(reader, writer, last)
     durable_seq = writer.sync() if last else 0
     head = _check_copy(reader, writer, last)
-    # The source may have been compacted between two batches.
-    _check_forgotten(reader, writer, last, last)
     return CopyResult(
         copied=last - present,
         present=present,
@@ -180,6 +184,45 @@ def _check_target(source: Journal, target: Journal, last: int) -> int:
     return have
 
 
+def _forget_as_source(source: Journal, target: Journal, upto: int) -> None:
+    """Make stubs of events that the source has forgotten and whose deletion the target lacks.
+
+    Cost: O(erased events) of both.
+    """
+    erased = _erased_whole(source, upto)
+    if not erased:
+        return
+    ends: dict[int, int] = {}
+    for seq in sorted(erased - _erased_stubs(target, upto, erased)):
+        (stub,) = source.envelopes(seq - 1, seq)
+        if stub.type == FORGOTTEN and _lacks_deletion(target, stub.count, upto):
+            ends[seq] = stub.count
+    if ends:
+        forget, of_each = (np.array(list(part), np.uint64) for part in (ends, ends.values()))
+        nothing = np.zeros(0, np.uint64)
+        target.compact(Erasure(upto, nothing, nothing, forget, of_each))
+
+
+def _erased_whole(journal: Journal, upto: int) -> set[int]:
+    return {one.seq for one in journal.erased(0, upto) if one.rows is None}
+
+
+def _erased_stubs(target: Journal, upto: int, among: set[int]) -> set[int]:
+    """Those of some events that are stubs in the target."""
+    return {
+        seq
+        for seq in _erased_whole(target, upto) & among
+        if next(iter(target.envelopes(seq - 1, seq))).type == FORGOTTEN
+    }
+
+
+def _lacks_deletion(target: Journal, end: int, upto: int) -> bool:
+    if end > upto:
+        return True
+    (event,) = target.envelopes(end - 1, end)
+    return event.type == FORGOTTEN
+
+
 def _not_a_prefix(holds: str, actual: int) -> Conflict:
     return Conflict(
         "copy: expected a target without events, or with the first events of the source and no"
@@ -187,40 +230,6 @@ def _not_a_prefix(holds: str, actual: int) -> Conflict:
         reason=Reason.TARGET_EXISTS,
         actual=actual,
     )
-
-
-def _check_forgotten(source: Journal, target: Journal, have: int, last: int) -> None:
-    """Raise if the target keeps what was deleted, and its deletion was forgotten in the source.
-
-    Such data would live in the target for ever: nothing that can be copied deletes them.
-
-    Args:
-        have: How many events the target has.
-        last: The last one that is copied.
-
-    Cost: O(events) of the index, where something was erased; else nothing.
-    """
-    stubs = _stubs(source, last)
-    if not stubs:
-        return
-    known = _stubs(target, have)
-    for seq, end in stubs.items():
-        if seq <= have and seq not in known and end in (known if end <= have else stubs):
-            raise Conflict(
-                f"copy: expected a target that has the deletion of event {seq}, got one that holds"
-                f" its data, and the deletion, event {end}, was forgotten in the source since; what"
-                " the target held is as it was; copy to a new target, and remove this one",
-                reason=Reason.TARGET_EXISTS,
-                actual=have,
-            )
-
-
-def _stubs(reader: Reader, upto: int) -> dict[int, int]:
-    """The seqs of the events that were forgotten, and of those that deleted them."""
-    if next(iter(reader.erased(0, upto)), None) is None:
-        return {}
-    events = reader.envelopes(0, upto)
-    return {event.seq: event.count for event in events if event.type == FORGOTTEN}
 
 
 def _next_batch(source: Journal, after: int, last: int) -> list[StoredEvent]:

@@ -22,6 +22,7 @@ _ENDS: Final = frozenset(
     {EventType.SESSION_DELETED, EventType.STREAM_DELETED, EventType.META_CLEARED}
 )
 _TOMBSTONES: Final = frozenset({EventType.RECORDS_DELETED, EventType.RECORDS_CLEARED})
+_DELETIONS: Final = _ENDS | _TOMBSTONES
 _NOTHING: UInt64Array = np.zeros(0, np.uint64)
 _FINDINGS_MAX: Final = 100
 
@@ -123,35 +124,64 @@ def stub_floor_of(reader: Reader, stream: Stream, upto: int) -> int:
 def undeleted(reader: Reader, upto: int) -> list[Finding]:
     """A finding for each event of which data are erased that nothing in the log deletes.
 
-    What was forgotten is told as such, and is no damage.
+    What was forgotten is told as such, and is no damage, unless the event that is said to have
+    deleted it is there and did not.
     """
     locs, seqs = _erased(reader, upto, None)
     if not len(locs) and not len(seqs):
         return []
+    stubs, _ = _stubs(reader, upto, None)
+    wrong = _not_deleted(reader, upto)
+    if wrong:  # Others may have erased or forgotten between two reads: only what stays so counts.
+        again = _not_deleted(reader, upto)
+        wrong = {seq: count for seq, count in wrong.items() if seq in again}
+    findings: list[Finding] = []
+    if len(stubs):
+        findings.append(
+            Finding(
+                LogReason.FORGOTTEN,
+                f"{len(stubs)} events up to event {stubs[-1]} were forgotten by a compaction:"
+                " their places in the log and its chain are proven, who and what they were"
+                " about is not kept",
+                damage=False,
+                first_seq=int(stubs[0]),
+                last_seq=int(stubs[-1]),
+            )
+        )
+    return findings + [
+        Finding(LogReason.NOT_DELETED, _undeleted(reader, seq, count), first_seq=seq, last_seq=seq)
+        for seq, count in sorted(wrong.items())[:_FINDINGS_MAX]
+    ]
+
+
+def _not_deleted(reader: Reader, upto: int) -> dict[int, int]:
+    """Events of which data are erased that nothing deletes, with how much of each."""
+    locs, seqs = _erased(reader, upto, None)
     deaths = deaths_at(reader, upto)
     rows = locs[~np.isin(locs, deaths.locs)] >> np.uint64(LOC_ROW_BITS)
     events = seqs[~np.isin(seqs, deaths.seqs)]
-    findings: list[Finding] = []
-    if len(events):
-        stubs, _ = _stubs(reader, upto, None)
-        events = events[~np.isin(events, stubs)]
-        if len(stubs):
-            findings.append(
-                Finding(
-                    LogReason.FORGOTTEN,
-                    f"{len(stubs)} events up to event {stubs[-1]} were forgotten by a compaction:"
-                    " their places in the log and its chain are proven, who and what they were"
-                    " about is not kept",
-                    damage=False,
-                    first_seq=int(stubs[0]),
-                    last_seq=int(stubs[-1]),
-                )
-            )
+    events = events[~np.isin(events, _believable(reader, upto))]
     wrong, counts = np.unique(np.concatenate((rows, events)), return_counts=True)
-    return findings + [
-        Finding(LogReason.NOT_DELETED, _undeleted(reader, seq, count), first_seq=seq, last_seq=seq)
-        for seq, count in zip(wrong.tolist()[:_FINDINGS_MAX], counts.tolist(), strict=False)
-    ]
+    return dict(zip(wrong.tolist(), counts.tolist(), strict=True))
+
+
+def _believable(reader: Reader, upto: int) -> UInt64Array:
+    """Stubs that a deletion of their stream may have left, or one that is not in this log."""
+    stubs: list[tuple[int, int, Stream]] = []
+    deletions: dict[int, Stream] = {}
+    for event in reader.envelopes(0, upto):
+        if event.type == FORGOTTEN:
+            stubs.append((event.seq, event.count, event.stream))
+        if event.type in _DELETIONS or (event.type == FORGOTTEN and event.count == event.seq):
+            deletions[event.seq] = event.stream
+    return np.array(
+        [
+            seq
+            for seq, end, stream in stubs
+            if end > upto or (end >= seq and deletions.get(end) == stream)
+        ],
+        np.uint64,
+    )
 
 
 def forgettable(reader: Reader, before: int, deaths: Deaths) -> tuple[UInt64Array, UInt64Array]:

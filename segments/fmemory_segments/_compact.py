@@ -160,7 +160,10 @@ class Compactor:
             )
 
     def _write(self, listing: Listing, segments: tuple[Segment, ...], erasure: Erasure) -> _Made:
-        """Write what the segments become, group by group; those that are damaged stay."""
+        """Write what the segments become, group by group; those that are damaged stay.
+
+        Where one is damaged, nothing is forgotten in any.
+        """
         core = self._core
         made = _Made([], [], [])
         shares = survey(core, segments[:-1], erasure)
@@ -172,6 +175,11 @@ class Compactor:
                 try:
                     outputs = write_group(core, group, erasure, generation)
                 except LogCorrupt as error:
+                    if len(erasure.forget):
+                        # What a deletion took may be in what stays: the deletion must stay, too.
+                        discard(core, [output for outputs in made.outputs for output in outputs])
+                        kept = Erasure(erasure.upto, erasure.locs, erasure.seqs)
+                        return self._write(listing, segments, kept)
                     made.damage.append(error)
                     waiting += _around(group, error)[::-1]
                     continue

@@ -327,12 +327,22 @@ class StoredMeta:
         except FrameDamage as damage:
             raise BytesDamage(str(damage)) from damage
 
+    def region(self, data: bytes) -> bytes:
+        """Data as a BATCH frame would have them: without room, and with zeros for erased rows.
+
+        Nothing is checked. Of rows of which some were erased, what is missing is zeros.
+        """
+        size = self.data_bytes
+        if self.erased_rows is None:
+            return data[:size]
+        whole = data[:size].ljust(size, b"\0")
+        notes_bytes = int(self.note_offsets[-1])
+        return expand_living(~self.erased_rows, notes_bytes, self.vector_bytes, whole)
+
     def _rows_left(self, data: bytes) -> Rows:
         erased = self.erased_rows
         assert erased is not None
-        notes_bytes = int(self.note_offsets[-1])
-        whole = expand_living(~erased, notes_bytes, self.vector_bytes, data)
-        rows = decode_payload(self.event, whole)
+        rows = decode_payload(self.event, self.region(data))
         assert isinstance(rows, Rows)
         # Meta names none for them that a living row does not have.
         embedding_ids = tuple(

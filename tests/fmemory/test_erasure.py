@@ -145,6 +145,23 @@ def test_erased_payload_that_nothing_deletes_is_found(
     assert (found.reason, found.first_seq, found.last_seq) == (LogReason.NOT_DELETED, 2, 2)
 
 
+@pytest.mark.parametrize("end", [1, 2, 3, 4, 5])
+def test_stub_that_names_no_deletion_of_its_stream_is_found(
+    memory: JournalBackend, journal: MemoryJournal, end: int
+) -> None:
+    memory.add_note("tea", id="a")
+    memory.append(("own",), [NewEvent("word.said", 1), NewEvent("word.said", 2)])
+    memory.delete(memory.delete_request(("a",)))
+    memory.append(("own",), [NewEvent("word.said", 3)])
+    forget, ends = np.array([2], np.uint64), np.array([end], np.uint64)
+    nothing = np.zeros(0, np.uint64)
+    journal.compact(Erasure(5, nothing, nothing, forget, ends))
+    found = [(one.reason, one.damage, one.first_seq) for one in memory.verify()]
+    # A stub that names itself is that of a deletion: nothing tells it from one.
+    wrong = [(LogReason.NOT_DELETED, True, 2)] if end != 2 else []
+    assert found == [(LogReason.FORGOTTEN, False, 2), *wrong]
+
+
 def test_record_whose_data_are_gone_is_told_as_damage(
     memory: JournalBackend, journal: MemoryJournal
 ) -> None:

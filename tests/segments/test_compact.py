@@ -10,12 +10,13 @@ a generation that is not noticed, an event that is skipped or told twice where f
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fmemory_segments import Blob, Draft, Erased, Log, LogReason, Rows
+from fmemory_segments import FORGOTTEN, Blob, Draft, Erased, Log, LogReason, Rows
 from fmemory_segments import _choose as choose_module
 from fmemory_segments._catalog import list_store
 from fmemory_segments._choose import Share, choose, outputs_of
@@ -305,6 +306,23 @@ def test_one_segment_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path
         say(log, b"writes go on")
     with open_log(tmp_path) as log:
         assert log.refresh() == 31
+
+
+def test_nothing_is_forgotten_where_a_segment_cannot_be_read(tmp_path: Path) -> None:
+    """A deletion that is forgotten while what it deleted stays would bring that back."""
+    with open_log(tmp_path) as log:
+        for number in range(30):
+            say(log, b"word %02d " % number * 20)
+        damaged = segments_of(tmp_path)[1]
+        content = bytearray(damaged.read_bytes())
+        content[content.index(b"word") + 1] ^= 1
+        damaged.write_bytes(content)
+        taken = erasure_at(30, seqs=[1, 29])
+        every = np.arange(1, 31, dtype=np.uint64)
+        with pytest.raises(LogCorrupt):
+            log.compact(replace(taken, forget=every, ends=np.full(30, 30, np.uint64)))
+        assert FORGOTTEN not in {one.type for one in log.envelopes(0, 30)}
+        assert [type(one) for one in log.payloads([1, 2, 29])] == [Erased, Blob, Erased]
 
 
 def test_health_and_stats_know_of_the_last_compaction(tmp_path: Path) -> None:

@@ -134,7 +134,8 @@ class SqliteSalvage:
             return None
         if not payloads:
             return Salvaged(StoredEvent(stored.envelope, Erased(LOST_DIGEST)))
-        left = salvage_payload(stored.event, data if isinstance(data, bytes) else b"")
+        region = stored.region(data if isinstance(data, bytes) else b"")
+        left = salvage_payload(stored.event, region)
         return Salvaged(
             StoredEvent(stored.envelope, left.payload),
             self._path.name,

@@ -75,10 +75,11 @@ class TableSalvage:
         if not payloads:
             return Salvaged(StoredEvent(stored.envelope, Erased(LOST_DIGEST)))
         try:
-            data = self._table.data_of([stored.seq]).get(stored.seq, b"")
+            data = self._table.data_of({stored.seq: stored.check}).get(stored.seq, b"")
         except StorageError:
             data = b""
-        left = salvage_payload(stored.event, data if isinstance(data, bytes) else b"")
+        region = stored.region(data if isinstance(data, bytes) else b"")
+        left = salvage_payload(stored.event, region)
         return Salvaged(
             StoredEvent(stored.envelope, left.payload), harm=harm_of(left, stored.event.keys)
         )

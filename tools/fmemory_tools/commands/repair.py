@@ -39,7 +39,7 @@ def repair(
     from fmemory_tools._store import check_target, find_store, shown
 
     source = find_store(store)
-    check_target(target)
+    check_target(target, source)
     try:
         with progress(f"salvaging into {shown(target)}"):
             result = fmemory.repair(source, target)
