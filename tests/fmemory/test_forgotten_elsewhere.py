@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fmemory
-from fmemory import Conflict, FeatureRecord, SessionManifest
+from fmemory import FeatureRecord, SessionManifest
 from fmemory._engine.backend import JournalBackend
 
 KINDS = ["sqlite:///{}/log.db", "jsonl:{}/log", "{}/log"]
@@ -102,7 +102,7 @@ def test_forgetting_again_rewrites_nothing(handles: tuple[JournalBackend, Journa
 
 
 @pytest.mark.parametrize("target", KINDS)
-def test_backup_that_holds_what_was_deleted_and_forgotten_since_is_refused(
+def test_backup_forgets_what_was_forgotten_together_with_its_deletion(
     handles: tuple[JournalBackend, JournalBackend], tmp_path: Path, target: str
 ) -> None:
     one, _ = handles
@@ -112,14 +112,12 @@ def test_backup_that_holds_what_was_deleted_and_forgotten_since_is_refused(
     one.delete(one.delete_request(["goes"]))
     one.compact(forget_before=99)
 
-    with pytest.raises(Conflict) as caught:
-        one.backup(backup)
+    result = one.backup(backup)
 
-    assert caught.value.actual == 1
-    with fmemory.open(backup) as kept:
-        assert kept.head().seq == 1
-    result = one.backup(target.format(tmp_path / "new"))
-    assert (result.copied, result.head) == (2, str(one.head()))
+    assert (result.copied, result.head) == (1, str(one.head()))
+    with fmemory.open(backup) as copied:
+        assert ids_of(copied) == []
+        assert [event.type for event in copied.events()] == ["event_forgotten"] * 2
 
 
 @pytest.mark.parametrize("target", KINDS)

@@ -44,7 +44,7 @@ CREATE INDEX IF NOT EXISTS fmemory_streams_by_kind ON fmemory_streams (kind, las
 CREATE TABLE IF NOT EXISTS fmemory_events (
     seq INTEGER PRIMARY KEY, stream INTEGER NOT NULL REFERENCES fmemory_streams (id),
     revision INTEGER NOT NULL, type TEXT NOT NULL, event_id TEXT, recorded_at_ns INTEGER NOT NULL,
-    meta BLOB NOT NULL, checksum INTEGER NOT NULL, data BLOB NOT NULL, erased INTEGER
+    meta BLOB NOT NULL, checksum INTEGER NOT NULL, erased INTEGER, data BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS fmemory_events_by_stream ON fmemory_events (stream, seq);
 CREATE INDEX IF NOT EXISTS fmemory_events_by_id ON fmemory_events (stream, event_id, seq)

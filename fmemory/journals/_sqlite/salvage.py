@@ -25,6 +25,7 @@ from fmemory_segments.event_bytes import BytesDamage, StoredMeta
 from fmemory_segments.salvage import Found, Salvaged, Trouble, Witness
 
 EVENT_COLUMNS: Final = 9
+"""Up to the data. In tables that were made with the mark of erased events, that comes before."""
 STREAM_COLUMNS: Final = 7
 STREAM_BYTES_MAX: Final = 1 << 16
 TABLES_NAMED: Final = b"fmemory_"
@@ -122,10 +123,11 @@ class SqliteSalvage:
         head = pages.payload(cell, _HEAD_BYTES)
         size = end_of_column(head, _CHECK)
         payload = pages.payload(cell, None if payloads else size)
-        values = values_of(payload, EVENT_COLUMNS)
+        values = values_of(payload, EVENT_COLUMNS + 1) or values_of(payload, EVENT_COLUMNS)
         if values is None:
             return None
-        time, meta, check, data = values[_TIME], values[_META], values[_CHECK], values[_DATA]
+        time, meta, check = values[_TIME], values[_META], values[_CHECK]
+        data = next((one for one in values[_DATA:] if isinstance(one, bytes)), b"")
         if not isinstance(time, int) or not isinstance(meta, bytes) or not isinstance(check, int):
             return None
         try:
@@ -134,7 +136,7 @@ class SqliteSalvage:
             return None
         if not payloads:
             return Salvaged(StoredEvent(stored.envelope, Erased(LOST_DIGEST)))
-        region = stored.region(data if isinstance(data, bytes) else b"")
+        region = stored.region(data)
         left = salvage_payload(stored.event, region)
         return Salvaged(
             StoredEvent(stored.envelope, left.payload),
