@@ -19,6 +19,7 @@ import pytest
 from fmemory.errors import ContractError, LogCorrupt, ReadOnlyStore, StoreBusy
 from fmemory.journal import Blob, DataErased, Erasure
 from fmemory.journals._sqlite import SqliteTable
+from fmemory.journals._sqlite.erase import Pages, _Row, _zeros_wanted
 from fmemory.journals._sqlite.transaction import SqliteTransaction
 from fmemory.journals._tables import erase
 from fmemory.journals._tables.event_table import ErasedRow
@@ -91,6 +92,20 @@ def test_neighbours_of_erased_rows_are_not_copied_about_the_file(
         history.note(erasure)
         assert journal.compact(erasure).pending == ()
         assert unused_parts(path) == []
+
+
+def test_erased_row_never_takes_more_of_its_page_whatever_its_size_was() -> None:
+    """One byte can decide whether a row takes all of a page or 500 bytes of it."""
+    pages = Pages(4096)
+    taken = ErasedRow(15, bytes(250), 1 << 31, bytes(2000))
+    for size in range(8000, 16_400):
+        old = _Row(1, 15, 11, None, 1 << 60, 300, 1 << 31, size, None)
+        zeros = _zeros_wanted(pages, taken, old)
+        assert zeros is not None
+        new = old._replace(meta=250, data=2000 + zeros, erased=1)
+        # Its record may have the column of the mark, which takes a byte, or be older than that.
+        before = [pages.cell_bytes(old.record_bytes() + more, 15) for more in (0, 1)]
+        assert pages.cell_bytes(new.record_bytes(), 15) <= min(before), size
 
 
 def unused_parts(path: Path) -> list[bytes]:
