@@ -383,6 +383,8 @@ class State:
     def record_count(self) -> int:
         """Live records of all namespaces."""
         upto = self.upto()
+        for info in [] if self.fixed is None else self.reader.streams((RECORDS,)):
+            self._upto_of_stream(info.stream)
         with self._lock:
             return self._projection.record_count(self.reader, upto)
 
