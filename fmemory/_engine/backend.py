@@ -513,6 +513,12 @@ class JournalBackend(JournalReads, LogBackend):
         try:
             seq = check_int(moment)
         except ContractError as error:
+            if error.reason is Reason.WRONG_TYPE:
+                raise ContractError(
+                    f"expected a seq or an aware datetime, got {type_name(moment)}",
+                    where="forget_before",
+                    reason=Reason.WRONG_TYPE,
+                ) from None
             raise error.within("forget_before") from None
         if seq < 1:
             raise ContractError(
