@@ -329,6 +329,10 @@ class JournalBackend(JournalReads, LogBackend):
         except DataErased as erased:
             past = self._state if moment is None else self.at(moment)._state
             return past.ask_again(erased, lambda: self._engine.write(fork))
+        except NotFound:
+            if moment is not None:
+                self.at(moment)._state.session(source)  # Refused where its events are forgotten.
+            raise
 
     # The log
 

@@ -114,13 +114,6 @@ def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
     return int(np.concatenate((row_ends, ends)).max())
 
 
-def stub_floor_of(reader: Reader, stream: Stream, upto: int) -> int:
-    """The smallest seq before which nothing of a stream was forgotten; 0 if nothing was."""
-    if next(iter(reader.erased(0, upto, stream)), None) is None:
-        return 0
-    return int(_stubs(reader, upto, stream)[1].max(initial=0))
-
-
 def undeleted(reader: Reader, upto: int) -> list[Finding]:
     """A finding for each event of which data are erased that nothing in the log deletes.
 

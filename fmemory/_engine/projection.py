@@ -91,12 +91,13 @@ class Projection:
     Not thread-safe: the engine guards it.
     """
 
-    __slots__ = ("_by_stream", "_folds", "_seq", "_seqs")
+    __slots__ = ("_by_stream", "_folds", "_seq", "_seqs", "_stub_ends")
 
     def __init__(self, *, by_stream: bool) -> None:
         self._by_stream = by_stream
         self._folds: dict[Stream, StreamFold] = {}
         self._seqs: dict[Stream, int] = {}
+        self._stub_ends: dict[Stream, int] = {}
         self._seq = 0
 
     def records(self, reader: Reader, namespace: tuple[str, ...], upto: int) -> RecordsFold:
@@ -124,6 +125,14 @@ class Projection:
         """The revision of any stream as of `upto`; 0 for one that was never written."""
         return self._fold(reader, stream, upto).revision
 
+    def stub_end(self, reader: Reader, stream: Stream, upto: int) -> int:
+        """The newest deletion of what is forgotten of a stream as of `upto`; 0 if nothing is.
+
+        Only for projections by stream. A state of before that deletion cannot be told.
+        """
+        self._fold(reader, stream, upto)
+        return self._stub_ends.get(stream, 0)
+
     def record_count(self, reader: Reader, upto: int) -> int:
         """Live records of all namespaces."""
         for info in reader.streams((RECORDS,)):
@@ -146,7 +155,10 @@ class Projection:
                 is_doubted = False
                 for item in reader.fold(after, upto, stream):
                     _apply(fold, item)
-                    is_doubted = is_doubted or _is_forgotten_deletion(item)
+                    if isinstance(item, Envelope) and item.type == FORGOTTEN:
+                        known = self._stub_ends.get(stream, 0)
+                        self._stub_ends[stream] = max(known, item.count)
+                        is_doubted = is_doubted or _is_forgotten_deletion(item)
                 is_doubted = is_doubted and _holds_forgotten(reader, upto, stream, [fold])
             except BaseException:
                 # Half a fold is no state: the next question folds this stream from its start.

@@ -22,7 +22,7 @@ import numpy as np
 
 from fmemory._engine import stored
 from fmemory._engine.cursors import CursorCodec
-from fmemory._engine.erasure import floor_of, stub_floor_of
+from fmemory._engine.erasure import floor_of
 from fmemory._engine.events import event_of
 from fmemory._engine.projection import Projection
 from fmemory._engine.rows import decode_page, decode_row
@@ -88,7 +88,6 @@ class State:
         self.cursors = cursors
         self._past_streams: list[StreamInfo] | None = None
         self._floors: dict[Stream, int] = {}
-        self._stub_floors: dict[Stream, int] = {}
 
     def upto(self) -> int:
         """The seq that this question is answered for."""
@@ -383,6 +382,8 @@ class State:
     def record_count(self) -> int:
         """Live records of all namespaces."""
         upto = self.upto()
+        for info in [] if self.fixed is None else self.reader.streams((RECORDS,)):
+            self._upto_of_stream(info.stream)
         with self._lock:
             return self._projection.record_count(self.reader, upto)
 
@@ -422,14 +423,13 @@ class State:
 
     def _upto_of_stream(self, stream: Stream) -> int:
         """As `upto`, once it is sure that no event of then was forgotten."""
-        newest, fixed = self._folded_first(stream), self.fixed
+        newest, fixed = self.reader.refresh(), self.fixed
         if fixed is None:
             return newest
-        if fixed < newest:
-            if stream not in self._stub_floors:
-                self._stub_floors[stream] = stub_floor_of(self.reader, stream, newest)
-            if fixed < (floor := self._stub_floors[stream]):
-                raise self._compacted(floor)
+        with self._lock:
+            floor = self._projection.stub_end(self.reader, stream, fixed)
+        if fixed < floor:
+            raise self._compacted(floor)
         return fixed
 
     def _folded_first(self, stream: Stream) -> int:

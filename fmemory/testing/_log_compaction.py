@@ -286,6 +286,26 @@ class ForgettingPart(LogSuiteBase):
         assert log.compact(forget_before=8).forgotten_events == 0
         assert log.compact(forget_before=100).forgotten_events == 2
 
+    @needs(Capability.TIME_TRAVEL)
+    def test_forgotten_past_is_refused_and_never_told_as_empty(self, log: LogBackend) -> None:
+        self.put(log, *records(1, 2))
+        log.append_transcript_messages("s1", said("secret"))
+        self.delete(log, "r0", "r1")
+        log.delete_session("s1")
+        log.append_transcript_messages("s1", said("afresh"))
+        log.compact(forget_before=log.head().seq)
+        asks: list[Callable[[], object]] = [
+            lambda: log.fork_session("s1", "s2", at=2),
+            lambda: log.at(2).list_sessions(),
+            lambda: log.at(2).load_transcript_messages("s1"),
+            lambda: scan_ids(log.at(2)),
+            lambda: count(log.at(2)),
+        ]
+        for ask in asks:
+            with self.nothing_written(log), pytest.raises(HistoryCompacted) as caught:
+                ask()
+            assert caught.value.seq == 2 < caught.value.floor <= 4
+
     @needs(Capability.SHARED)
     def test_handle_that_missed_a_deletion_sees_it_though_it_is_forgotten(
         self, stores: Stores

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from fmemory import LogCorrupt, NewEvent, TimeRange
+from fmemory import HistoryCompacted, LogCorrupt, NewEvent, TimeRange
 from fmemory._engine.backend import JournalBackend
 from fmemory._engine.erasure import erasure_at, floor_of
 from fmemory.journal import Erasure, RowPage
@@ -172,6 +172,17 @@ def test_record_whose_data_are_gone_is_told_as_damage(
         memory.scan(memory.scan_request())
     assert caught.value.seq == 2
     assert [one.id for one in memory.get(memory.get_request(("a",))).records] == ["a"]
+
+
+def test_record_count_of_a_forgotten_past_is_refused(memory: JournalBackend) -> None:
+    memory.add_note("tea", id="a")
+    memory.delete(memory.delete_request(("a",)))
+    memory.add_note("tea", id="b")
+    memory.compact(forget_before=3)
+    assert (memory.at(2).stats().record_count, memory.stats().record_count) == (0, 1)
+    with pytest.raises(HistoryCompacted) as caught:
+        memory.at(1).stats()
+    assert caught.value.floor == 2
 
 
 class DeletingJournal(MemoryJournal):
