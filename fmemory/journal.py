@@ -298,6 +298,9 @@ class Journal(Reader, Protocol):
         Writers and readers of all processes go on. Seqs, envelopes, locs, digests and the chain
         stay as they are, and what else is stored reads as before.
 
+        Events are forgotten in the order of their seqs or all at once, so nobody ever sees the stub
+        of a deletion beside what it deleted.
+
         Args:
             erasure: What to take out. Nothing else of the log is changed.
             timeout_s: Longest wait for other writers; None = as opened.

@@ -367,6 +367,7 @@ class ForgettingPart(LogSuiteBase):
                 ask(log.at(4))
             assert (caught.value.seq, caught.value.floor) == (4, floor)
         assert log.at(7).load_transcript_messages("s1") == said("afresh")
+        assert scan_ids(log.at(10)) == ["kept"]
         assert readable(log.at(10)) == now
 
     def test_forgotten_event_id_can_be_used_again(self, log: LogBackend) -> None:

@@ -74,6 +74,7 @@ def renew(core: Core) -> bool:
         return False
     core.manifest = listing.manifest
     core.set_segments(segments)
+    core.recent.clear()  # It knows events as they were, also those that are forgotten by now.
     core.keep_files()
     core.recent.clear()  # What an event says may be less now.
     return True
