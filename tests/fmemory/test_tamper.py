@@ -194,7 +194,8 @@ def rewrite_sqlite(file: Path, store_id: bytes, events: History) -> None:
         for one in events:
             envelope, packed = one.envelope, pack_event(one.envelope, one.payload)
             database.execute(
-                "INSERT INTO fmemory_events VALUES"
+                "INSERT INTO fmemory_events (seq, stream, revision, type, event_id,"
+                " recorded_at_ns, meta, checksum, data) VALUES"
                 " (?, (SELECT id FROM fmemory_streams WHERE key = ?), ?, ?, ?, ?, ?, ?, ?)",
                 (
                     envelope.seq,
