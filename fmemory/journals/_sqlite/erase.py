@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from fmemory.errors import StoreBusy
 from fmemory.journals._sqlite.file import PAUSE_S_MAX, polled
+from fmemory.journals._sqlite.header import HEADER_BYTES, read_header
 from fmemory.journals._tables.event_table import ErasedRow
 from fmemory_segments import FORGOTTEN
 
@@ -42,7 +43,6 @@ FROM fmemory_events WHERE seq = ?
 """
 _REPLACE = "UPDATE fmemory_events SET meta = ?, checksum = ?, data = ?, erased = 1 WHERE seq = ?"
 _FORGET = f"UPDATE fmemory_events SET type = '{FORGOTTEN}', event_id = NULL WHERE seq = ?"
-_HEADER_BYTES: Final = 100
 SPARE_BYTES: Final = 8
 _INTEGER_BYTES: Final = ((0x7F, 1), (0x7FFF, 2), (0x7FFFFF, 3), (0x7FFFFFFF, 4), ((1 << 47) - 1, 6))
 
@@ -149,9 +149,8 @@ def make_marks(database: sqlite3.Connection) -> None:
 def pages_of(database: sqlite3.Connection, path: Path) -> Pages:
     """Pages of a database."""
     (size,) = database.execute("PRAGMA page_size").fetchone()
-    with path.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
-    return Pages(size - (header[20] if len(header) == _HEADER_BYTES else 0))
+    header = read_header(path)
+    return Pages(size - (header[20] if len(header) == HEADER_BYTES else 0))
 
 
 def replace_events(database: sqlite3.Connection, pages: Pages, rows: Sequence[ErasedRow]) -> None:

@@ -28,6 +28,7 @@ from fmemory.errors import (
     StoreBusy,
     StoreFull,
 )
+from fmemory.journals._sqlite.header import MAGIC, read_header
 
 T = TypeVar("T")
 
@@ -54,7 +55,6 @@ CREATE INDEX IF NOT EXISTS fmemory_events_erased_by_stream ON fmemory_events (st
     WHERE erased;
 """
 FIDDLESTICKS_TABLES: Final = frozenset({"sessions", "transcript_messages", "features"})
-MAGIC: Final = b"SQLite format 3\x00"
 STORE_ID_BYTES: Final = 16
 FIRST_PAUSE_S: Final = 0.000_05
 PAUSE_S_MAX: Final = 0.005
@@ -77,8 +77,7 @@ def check_place(path: Path, *, create: bool) -> bool:
             reason=Reason.NOT_A_STORE,
         )
     try:
-        with path.open("rb") as file:
-            magic = file.read(len(MAGIC))
+        magic = read_header(path)[: len(MAGIC)]
     except FileNotFoundError:
         magic = b""
     except OSError as error:

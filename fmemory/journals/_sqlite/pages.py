@@ -9,6 +9,7 @@ to 4 of https://www.sqlite.org/fileformat.html. Nothing is written.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -71,7 +72,9 @@ class Pages:
         self.problems: list[str] = []
         self.is_end_torn = False
         self._wal_path = path.with_name(path.name + "-wal")
-        self._file = path.open("rb", buffering=0)
+        # Never closed, as header.py says why: this process may have the file open as SQLite does.
+        flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        self._file = FileIO(os.open(path, flags), closefd=os.name != "posix")
         self._wal: FileIO | None = None
         try:
             self._size = path.stat().st_size
