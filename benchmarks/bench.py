@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from benchmarks.dataset import Dataset, Order, fingerprint
-from benchmarks.fmemory_side import Fmemory
+from benchmarks.fmemory_side import Fmemory, FmemorySide
 from benchmarks.lmdb_side import Lmdb
 from benchmarks.side import Side, SideKind
 from benchmarks.sqlite_side import Sqlite, TunedSqlite
@@ -59,7 +59,7 @@ class Bench:
     rest_s: float
     say: Callable[[str], None]
     kinds: tuple[SideKind, ...] = KINDS
-    _filled: dict[tuple[Order, int], dict[str, Side]] = field(default_factory=dict)
+    _filled: dict[tuple[Order, int, bool], dict[str, Side]] = field(default_factory=dict)
     _numbered: int = 0
 
     def ordered(self, order: Order) -> Dataset:
@@ -67,18 +67,22 @@ class Bench:
         data = self.data
         return Dataset(data.count, data.dim, data.dtype, data.seed, order)
 
-    def filled(self, order: Order, batch_rows: int) -> dict[str, Side]:
+    def filled(self, order: Order, batch_rows: int, *, compacted: bool = False) -> dict[str, Side]:
         """One store of every kind with all records, reopened after filling and checked to be equal.
 
         Peers are filled in transactions of 500: their trees keep no trace of the batch size.
+
+        Args:
+            compacted: fmemory was compacted after it was filled.
         """
-        key = (order, batch_rows)
+        key = (order, batch_rows, compacted)
         if key not in self._filled:
             self.say(f"filling stores: {self.data.count:,} records, {order}, {batch_rows} a put")
             data = self.ordered(order)
             expected = data.fingerprint()
             self._filled[key] = {
-                kind.name: self._fill(kind, data, batch_rows, expected) for kind in self.kinds
+                kind.name: self._fill(kind, data, batch_rows, expected, compacted=compacted)
+                for kind in self.kinds
             }
         return self._filled[key]
 
@@ -98,12 +102,17 @@ class Bench:
                 side.close()
         self._filled.clear()
 
-    def _fill(self, kind: SideKind, data: Dataset, batch_rows: int, expected: str) -> Side:
-        path = self.folder / f"{data.order}-{batch_rows}-{kind.name}"
+    def _fill(
+        self, kind: SideKind, data: Dataset, batch_rows: int, expected: str, *, compacted: bool
+    ) -> Side:
+        suffix = "-compacted" if compacted else ""
+        path = self.folder / f"{data.order}-{batch_rows}-{kind.name}{suffix}"
         shutil.rmtree(path, ignore_errors=True)
         side = self.open(kind, path, durable=False)
         for batch in data.batches(batch_rows if kind.name == OURS else FILL_ROWS):
             side.put(batch)
+        if compacted and isinstance(side, FmemorySide):
+            side.compact()
         if kind.persistent:
             side.close()
             side = self.open(kind, path, durable=True)

@@ -42,6 +42,10 @@ class FmemorySide:
         block = self._memory.vectors(namespace=NAMESPACE)
         return Vectors(block.ids, block.timestamps, block.matrix)
 
+    def compact(self) -> None:
+        """Compact the store, as its owner would."""
+        self._memory.compact()
+
     def settings(self) -> str:
         kind = self._memory.kind
         return f"fmemory {fmemory.__version__}, {kind}, durability={self._durability}"

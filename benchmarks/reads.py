@@ -17,8 +17,8 @@ SMALL_PAGES = 2_000
 GETS = 2_000
 
 
-def _scan(bench: Bench, order: Order, batch_rows: int) -> Outcome:
-    sides = bench.filled(order, batch_rows)
+def _scan(bench: Bench, order: Order, batch_rows: int, *, compacted: bool = False) -> Outcome:
+    sides = bench.filled(order, batch_rows, compacted=compacted)
     blocks = {name: _scan_block(side, PAGE_ROWS, bench.data.count) for name, side in sides.items()}
     return Outcome(interleave(blocks, bench.rounds), "record")
 
@@ -96,6 +96,11 @@ WORKLOADS = (
         "scan-random",
         "scan, put one at a time, random times",
         lambda bench: _scan(bench, "random", 1),
+    ),
+    Workload(
+        "scan-compacted",
+        "scan, put one at a time, then compacted",
+        lambda bench: _scan(bench, "ascending", 1, compacted=True),
     ),
     Workload("page-of-one", "pages of 1", _page_of_one),
     Workload("vectors", "vectors(): one matrix", _vectors),

@@ -33,6 +33,9 @@ RATIOS = (
     RatioTarget("scan-batches", "SQLite", 4.0),
     RatioTarget("scan-batches", "SQLite tuned", 2.5),
     RatioTarget("scan-batches", "LMDB", 1.8),
+    RatioTarget("scan-compacted", "SQLite", 4.0),
+    RatioTarget("scan-compacted", "SQLite tuned", 2.5),
+    RatioTarget("scan-compacted", "LMDB", 1.8),
     RatioTarget("scan-singles", "SQLite", 2.3),
     RatioTarget("scan-singles", "SQLite tuned", 1.5),
     RatioTarget("page-of-one", "SQLite", 0.4),
@@ -50,6 +53,8 @@ FIGURES = (
     FigureTarget("open-batches", "resident bytes a record", 250.0),
     FigureTarget("open-singles", "open, s", 1.5),
     FigureTarget("open-singles", "resident bytes a record", 250.0),
+    FigureTarget("open-compacted", "open, s", 1.2),
+    FigureTarget("open-compacted", "resident bytes a record", 250.0),
 )
 
 

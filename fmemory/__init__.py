@@ -36,6 +36,7 @@ from fmemory.errors import (
     ForkedStore,
     HistoryCompacted,
     InvalidCursor,
+    InvalidSignature,
     LogCorrupt,
     LogPoisoned,
     MemoryBackendError,
@@ -58,6 +59,8 @@ from fmemory.journals import (
     SqliteMemoryBackend,
 )
 from fmemory.log_models import (
+    AutoCompact,
+    CompactResult,
     ErasedRecord,
     Event,
     Health,
@@ -90,6 +93,7 @@ from fmemory.record_models import (
     TimeRange,
     VectorBlock,
 )
+from fmemory.repairing import DamagedEvent, LostEvents, RepairResult, repair
 from fmemory.session_handle import LogSession, Run, Session, SessionView
 from fmemory.session_models import (
     BootstrapState,
@@ -117,17 +121,20 @@ InMemoryBackend = InMemoryMemoryBackend
 
 __all__ = [
     "Audit",
+    "AutoCompact",
     "BootstrapState",
     "Capabilities",
     "ClearRequest",
     "ClearResult",
     "ClosedStore",
     "CommitUnknown",
+    "CompactResult",
     "Conflict",
     "ContractError",
     "CopyResult",
     "CountRequest",
     "CountResult",
+    "DamagedEvent",
     "DeleteRequest",
     "DeleteResult",
     "DuplicateRecord",
@@ -150,6 +157,7 @@ __all__ = [
     "InitShellScript",
     "InitStep",
     "InvalidCursor",
+    "InvalidSignature",
     "Journal",
     "JournalBackend",
     "JournalView",
@@ -160,6 +168,7 @@ __all__ = [
     "LogPoisoned",
     "LogSession",
     "LogView",
+    "LostEvents",
     "MemoryBackend",
     "MemoryBackendConfig",
     "MemoryBackendError",
@@ -183,6 +192,7 @@ __all__ = [
     "Reason",
     "Receipt",
     "RecoveryReport",
+    "RepairResult",
     "Role",
     "Run",
     "RunCheckpoint",
@@ -216,4 +226,5 @@ __all__ = [
     "create_default_memory_backend",
     "create_memory_backend",
     "messages",
+    "repair",
 ]

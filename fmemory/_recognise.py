@@ -15,7 +15,8 @@ from typing import Final
 from urllib.parse import quote
 
 from fmemory.journals._jsonl.store import EVENTS_NAME, TIP_NAME
-from fmemory.journals._sqlite.file import FIDDLESTICKS_TABLES, MAGIC
+from fmemory.journals._sqlite.file import FIDDLESTICKS_TABLES
+from fmemory.journals._sqlite.header import is_sqlite
 
 __all__ = ["Found", "what_lies_at"]
 
@@ -72,10 +73,7 @@ def _what_a_folder_holds(path: Path) -> Found:
 
 def _is_sqlite(path: Path) -> bool:
     try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+        return path.is_file() and is_sqlite(path)
     except OSError:
         return False
 

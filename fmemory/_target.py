@@ -31,7 +31,16 @@ from fmemory._recognise import Found, what_lies_at
 from fmemory.errors import ContractError, Reason, brief
 from fmemory.journals._postgres.target import PostgresTarget
 
-__all__ = ["FORMS", "MEMORY_TARGET", "config_of", "masked", "place_of", "shown", "sqlite_url"]
+__all__ = [
+    "FORMS",
+    "MEMORY_TARGET",
+    "check_apart",
+    "config_of",
+    "masked",
+    "place_of",
+    "shown",
+    "sqlite_url",
+]
 
 MEMORY_TARGET: Final = ":memory:"
 FORMS: Final = (
@@ -84,6 +93,37 @@ def config_of(target: str | os.PathLike[str]) -> MemoryBackendConfig:
             )
         case _:
             return _config_of_path(text)
+
+
+def check_apart(source: str | None, target: str | os.PathLike[str]) -> None:
+    """Check that a backup would outlive this process, and the folder of what it is of.
+
+    Args:
+        source: Where the store is that is backed up; None if it has no place.
+
+    Raises:
+        ContractError: It would not, or as `config_of`. Nothing was created.
+
+    >>> check_apart("memory", "memory/backup")
+    Traceback (most recent call last):
+    fmemory.errors.ContractError: target: expected a place outside of the store, got \
+'memory/backup', which lies in its folder and would be lost with it; nothing was written
+    """
+    match config_of(target):
+        case InMemoryConfig():
+            raise _refusal(
+                f"expected a place that is kept, got {MEMORY_TARGET}, which ends with the process;"
+                " nothing was written"
+            )
+        case SegmentsConfig(root=place) | FilesystemConfig(root=place) | SqliteConfig(path=place):
+            # Of a store in a file or a database nothing lies below its path.
+            if source is not None and Path(source).resolve() in Path(place).resolve().parents:
+                raise _refusal(
+                    f"expected a place outside of the store, got {brief(place)}, which lies in its"
+                    " folder and would be lost with it; nothing was written"
+                )
+        case _:
+            pass
 
 
 def shown(config: MemoryBackendConfig) -> str:

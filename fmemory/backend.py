@@ -21,6 +21,7 @@ from fmemory.memory_file import Source, Target, dump_file, load_file
 from fmemory.records import RecordReads, RecordWrites
 from fmemory.session_handle import LogSession
 from fmemory.sessions import SessionListing, SessionReads, SessionWrites
+from fmemory.upkeep import LogUpkeep
 
 __all__ = ["LogBackend", "LogView", "MemoryBackend", "MemoryView"]
 
@@ -153,7 +154,7 @@ class LogView(_Placed, MemoryView, SessionListing):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-class LogBackend(_Placed, MemoryBackend, LogReads, LogWrites):
+class LogBackend(_Placed, MemoryBackend, LogReads, LogWrites, LogUpkeep):
     """A backend that keeps a log."""
 
     def session(self, session_id: str) -> LogSession:
@@ -169,5 +170,6 @@ class LogBackend(_Placed, MemoryBackend, LogReads, LogWrites):
 def _write_names() -> frozenset[str]:
     """Names of the operations that write, and of their requests."""
     reads = {*dir(MemoryView), *dir(LogReads)}
-    writes = {*dir(RecordWrites), *dir(SessionWrites), *dir(LogWrites), "load", "aload"}
+    kinds = (RecordWrites, SessionWrites, LogWrites, LogUpkeep)
+    writes = {name for kind in kinds for name in dir(kind)} | {"load", "aload"}
     return frozenset(name for name in writes - reads if not name.startswith("_"))

@@ -20,6 +20,7 @@ from fmemory._configs import (
     SqliteConfig,
 )
 from fmemory._engine.backend import JournalBackend
+from fmemory._json_values import type_name
 from fmemory._target import config_of, place_of
 from fmemory.errors import ContractError, Reason
 from fmemory.journal import Durability
@@ -31,6 +32,7 @@ from fmemory.journals import (
     SqliteMemoryBackend,
 )
 from fmemory.journals._options import check_options
+from fmemory.log_models import AutoCompact
 
 __all__ = [
     "FilesystemConfig",
@@ -137,6 +139,7 @@ def open(  # noqa: A001  the name people know from files and databases
     read_only: bool = False,
     durability: Durability = "fsync",
     lock_timeout_s: float = 5.0,
+    auto_compact: AutoCompact | bool = False,
 ) -> JournalBackend:
     """The memory that a path or URL names.
 
@@ -158,6 +161,8 @@ def open(  # noqa: A001  the name people know from files and databases
         durability: `fsync`: a write is acknowledged when it is on disk. `interval`: on disk within
             a tenth of a second. `os`: when the operating system writes it.
         lock_timeout_s: Longest wait for other writers, seconds, at least 0.
+        auto_compact: Erase what was deleted in the background, when it is worth it: True, or
+            rules of your own. `memory.compact()` does it now.
 
     Raises:
         ContractError: The target names no backend, or one whose package is not installed (the
@@ -170,13 +175,27 @@ def open(  # noqa: A001  the name people know from files and databases
     ...     memory.count(memory.count_request()).count
     1
     """
-    return create_memory_backend(
+    if not isinstance(auto_compact, bool | AutoCompact):
+        raise ContractError(
+            f"expected True, False or an AutoCompact, got {type_name(auto_compact)}; nothing was"
+            " opened",
+            where="auto_compact",
+            reason=Reason.WRONG_TYPE,
+        )
+    memory = create_memory_backend(
         config_of(target),
         create=create,
         read_only=read_only,
         durability=durability,
         lock_timeout_s=lock_timeout_s,
     )
+    if auto_compact is not False:
+        try:
+            memory.auto_compact(None if auto_compact is True else auto_compact)
+        except BaseException:
+            memory.close()
+            raise
+    return memory
 
 
 async def aopen(
@@ -186,6 +205,7 @@ async def aopen(
     read_only: bool = False,
     durability: Durability = "fsync",
     lock_timeout_s: float = 5.0,
+    auto_compact: AutoCompact | bool = False,
 ) -> JournalBackend:
     """As `open`, without blocking the event loop while a large store is read."""
     return await asyncio.to_thread(
@@ -195,6 +215,7 @@ async def aopen(
         read_only=read_only,
         durability=durability,
         lock_timeout_s=lock_timeout_s,
+        auto_compact=auto_compact,
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+import numpy as np
+
 from fmemory._engine.backend import JournalBackend
 from fmemory._engine.work import payload_bytes
 from fmemory._json_values import type_name
@@ -25,7 +27,8 @@ from fmemory.errors import (
     Reason,
     brief,
 )
-from fmemory.journal import Envelope, Erased, Head, Journal, Payload, StoredEvent
+from fmemory.journal import Envelope, Erased, Erasure, Head, Journal, Payload, StoredEvent
+from fmemory_segments import FORGOTTEN
 
 __all__ = ["CopyResult", "copy_log"]
 
@@ -66,6 +69,8 @@ def copy_log(
     The source is read up to its newest event of when this begins, and may be written meanwhile;
     a later copy brings what came since. A copy that was interrupted has left the first events, in
     order, and is gone on with by copying again. Nobody else should write the target before the end.
+    What the target has and the source has forgotten is forgotten there, too, where the deletion
+    comes as a stub: nothing else would tell that it was deleted.
 
     Args:
         source: A memory or journal to read; never changed.
@@ -81,8 +86,9 @@ def copy_log(
         ContractError: The two are one log, a value is none of those taken, or an event is larger
             than the target can hold. Nothing was written, or the first events.
         NotFound: `upto` is beyond the source's newest event.
-        Conflict: The target holds something else than the first events of the source, or another
-            process wrote to it meanwhile. What it held is as it was.
+        Conflict: The target holds something else than the first events of the source, or data of
+            which the source has forgotten the deletion since, or another process wrote to it
+            meanwhile. What it held is as it was.
         ReadOnlyStore: The target was opened for reading.
         LogCorrupt: An event of the source is damaged: those before it were copied. Or the copy is
             not what was written: the message says which of its events.
@@ -104,6 +110,7 @@ def copy_log(
     reader, writer = _journal_of(source, "source"), _journal_of(target, "target")
     last = _last_seq(reader, upto)
     present = _check_target(reader, writer, last)
+    _forget_as_source(reader, writer, present)
     have, size = present, 0
     while have < last:
         events = _next_batch(reader, have, last)
@@ -112,6 +119,8 @@ def copy_log(
         if progress is not None:
             progress(reached - have)
         have = reached
+    # The source may have forgotten events after they were copied, and before their deletion was.
+    _forget_as_source(reader, writer, last)
     durable_seq = writer.sync() if last else 0
     head = _check_copy(reader, writer, last)
     return CopyResult(
@@ -175,6 +184,45 @@ def _check_target(source: Journal, target: Journal, last: int) -> int:
     return have
 
 
+def _forget_as_source(source: Journal, target: Journal, upto: int) -> None:
+    """Make stubs of events that the source has forgotten and whose deletion the target lacks.
+
+    Cost: O(erased events) of both.
+    """
+    erased = _erased_whole(source, upto)
+    if not erased:
+        return
+    ends: dict[int, int] = {}
+    for seq in sorted(erased - _erased_stubs(target, upto, erased)):
+        (stub,) = source.envelopes(seq - 1, seq)
+        if stub.type == FORGOTTEN and _lacks_deletion(target, stub.count, upto):
+            ends[seq] = stub.count
+    if ends:
+        forget, of_each = (np.array(list(part), np.uint64) for part in (ends, ends.values()))
+        nothing = np.zeros(0, np.uint64)
+        target.compact(Erasure(upto, nothing, nothing, forget, of_each))
+
+
+def _erased_whole(journal: Journal, upto: int) -> set[int]:
+    return {one.seq for one in journal.erased(0, upto) if one.rows is None}
+
+
+def _erased_stubs(target: Journal, upto: int, among: set[int]) -> set[int]:
+    """Those of some events that are stubs in the target."""
+    return {
+        seq
+        for seq in _erased_whole(target, upto) & among
+        if next(iter(target.envelopes(seq - 1, seq))).type == FORGOTTEN
+    }
+
+
+def _lacks_deletion(target: Journal, end: int, upto: int) -> bool:
+    if end > upto:
+        return True
+    (event,) = target.envelopes(end - 1, end)
+    return event.type == FORGOTTEN
+
+
 def _not_a_prefix(holds: str, actual: int) -> Conflict:
     return Conflict(
         "copy: expected a target without events, or with the first events of the source and no"
@@ -218,7 +266,7 @@ def _group(envelopes: Iterator[Envelope], events_max: int) -> list[Envelope]:
     rows = 0
     for envelope in islice(envelopes, events_max):
         group.append(envelope)
-        rows += envelope.count
+        rows += 0 if envelope.type == FORGOTTEN else envelope.count
         if rows >= READ_ROWS_MAX:
             break
     return group

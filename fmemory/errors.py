@@ -2,6 +2,7 @@
 
     MemoryBackendError (RuntimeError)
     ├── ContractError (ValueError)     a value or a request breaks the contract; nothing was done
+    │   └── InvalidSignature           a signed head or a key is not what it should be
     ├── DuplicateRecord                a record id is taken, or named twice in one put
     ├── InvalidCursor                  a cursor is malformed, or of another store or namespace
     ├── MemoryFileError                a memory file cannot be read or written
@@ -41,6 +42,7 @@ __all__ = [
     "ForkedStore",
     "HistoryCompacted",
     "InvalidCursor",
+    "InvalidSignature",
     "LogCorrupt",
     "LogPoisoned",
     "MemoryBackendError",
@@ -88,6 +90,11 @@ class Reason(StrEnum):
     WRONG_DIMENSION = "wrong_dimension"
     MISMATCH = "mismatch"
     UNSUPPORTED = "unsupported"
+    # InvalidSignature
+    SIGNATURE_FORM = "signature_form"
+    SIGNATURE_WRONG = "signature_wrong"
+    KEY_FORM = "key_form"
+    KEY_UNKNOWN = "key_unknown"
     # DuplicateRecord
     RECORD_EXISTS = "record_exists"
     RECORD_REPEATED = "record_repeated"
@@ -173,7 +180,7 @@ class ContractError(MemoryBackendError, ValueError):
     """
 
     kind = MemoryErrorKind.INVALID_REQUEST
-    REASONS = (
+    REASONS: ClassVar[tuple[Reason, ...]] = (
         Reason.WRONG_TYPE,
         Reason.OUT_OF_RANGE,
         Reason.NOT_FINITE,
@@ -210,6 +217,25 @@ class ContractError(MemoryBackendError, ValueError):
         return ContractError(
             self.problem, where=_joined(prefix, self.where), reason=self.reason, owner=owner
         )
+
+
+class InvalidSignature(ContractError):
+    """A signed head was changed, is of another signer, or is none; or the text of a key is none.
+
+    Attributes:
+        key_name: Name of the key concerned; empty where none is.
+    """
+
+    REASONS = (
+        Reason.SIGNATURE_FORM,
+        Reason.SIGNATURE_WRONG,
+        Reason.KEY_FORM,
+        Reason.KEY_UNKNOWN,
+    )
+
+    def __init__(self, problem: str, *, where: str, reason: Reason, key_name: str = "") -> None:
+        super().__init__(problem, where=where, reason=reason)
+        self.key_name = key_name
 
 
 class DuplicateRecord(MemoryBackendError):

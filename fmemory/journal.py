@@ -7,7 +7,8 @@ database of their own implements `Journal`, runs `fmemory.testing.JournalSuite`,
 What a journal must do well is small. A *plan* is a function without side effects that reads the
 newest state and says what to append; the journal calls it under its own exclusion (a file lock,
 `BEGIN IMMEDIATE`, a locked head row) after catching up, may call it again, and stores what it
-returns whole or not at all. Every read takes `upto`, which pins it: the log only grows.
+returns whole or not at all. Every read takes `upto`, which pins it: the log only
+grows, and a compaction takes data out of it without moving anything.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from fmemory_segments import (
     Finding,
     Head,
     Payload,
+    Pinned,
+    PinnedHeads,
     RowPage,
     RowRun,
     Rows,
@@ -55,6 +58,8 @@ __all__ = [
     "JournalHealth",
     "JournalSizes",
     "Payload",
+    "Pinned",
+    "PinnedHeads",
     "Plan",
     "Reader",
     "RowPage",
@@ -132,10 +137,12 @@ class JournalSizes:
     Attributes:
         stored_bytes: Bytes on disk.
         segment_count: Files of events.
+        fragment_count: How many of them a compaction would make into fewer.
     """
 
     stored_bytes: int | None = None
     segment_count: int | None = None
+    fragment_count: int | None = None
 
 
 class Reader(Protocol):
@@ -184,6 +191,9 @@ class Reader(Protocol):
 
         Args:
             locs: uint64, shape (n,): `seq << 16 | row`, of rows that were put.
+
+        Raises:
+            DataErased: The data of one of them were taken out.
         """
         ...
 
@@ -191,6 +201,16 @@ class Reader(Protocol):
         """One row, checked: its note body, its vector, the caller's to change, its embedding id.
 
         What `rows` gives for one loc, without the page: a point read is mostly overhead.
+
+        Raises:
+            DataErased: Its data were taken out.
+        """
+        ...
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """Events `after < seq <= upto` of which data were taken out, by seq.
+
+        Cost: small where nothing was.
         """
         ...
 
@@ -270,6 +290,29 @@ class Journal(Reader, Protocol):
         """
         ...
 
+    def compact(
+        self, erasure: Erasure, *, timeout_s: float | None = None, exclusive: bool = False
+    ) -> Compaction:
+        """Take data out for good, and make what is left smaller and faster where that is due.
+
+        Writers and readers of all processes go on. Seqs, envelopes, locs, digests and the chain
+        stay as they are, and what else is stored reads as before.
+
+        Events are forgotten in the order of their seqs or all at once, so nobody ever sees the stub
+        of a deletion beside what it deleted.
+
+        Args:
+            erasure: What to take out. Nothing else of the log is changed.
+            timeout_s: Longest wait for other writers; None = as opened.
+            exclusive: Also do what keeps others out meanwhile, where the journal knows such a
+                thing: give all free space back.
+
+        Returns:
+            What was done. Where `pending` is empty, no byte of what was to be taken out is left in
+            any file or row of the log.
+        """
+        ...
+
     def head(self, upto: int | None = None) -> Head:
         """The newest event, or `upto`, with the chain value up to it."""
         ...
@@ -285,8 +328,13 @@ class Journal(Reader, Protocol):
         """
         ...
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
-        """Check everything that is stored; what is wrong, by type; nothing is changed."""
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
+        """Check everything that is stored; what is wrong, by type; nothing is changed.
+
+        Args:
+            pinned: One head that was kept elsewhere, or several; `PinnedHeads` compares them with
+                the chain values that a journal comes by, and makes the findings.
+        """
         ...
 
     def usage(self) -> list[Usage]:

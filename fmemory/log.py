@@ -255,21 +255,26 @@ class LogReads(SessionListing):
         return await self._run(self.head)
 
     @abstractmethod
-    def verify(self, pinned: Head | str | None = None) -> tuple[Finding, ...]:
+    def verify(
+        self, pinned: Head | str | Sequence[Head | str] | None = None
+    ) -> tuple[Finding, ...]:
         """Read everything and check it; () = all is as it was written.
 
         Args:
-            pinned: A head kept elsewhere, or its text: also find edits, removals and rollbacks
-                that fit together.
+            pinned: A head kept elsewhere, or its text, or several of them: also find edits,
+                removals, replays and rollbacks that fit together. One head tells that something
+                up to it differs; several tell between which two of them.
 
         Raises:
-            ContractError: `pinned` is not a head.
+            ContractError: `pinned` is not a head, or holds none.
             StorageError: The store failed. Damage is a finding, not an error.
 
         Cost: O(bytes), and SHA-256 of them.
         """
 
-    async def averify(self, pinned: Head | str | None = None) -> tuple[Finding, ...]:
+    async def averify(
+        self, pinned: Head | str | Sequence[Head | str] | None = None
+    ) -> tuple[Finding, ...]:
         """As `verify`, without blocking the event loop."""
         return await self._run(self.verify, pinned)
 

@@ -26,6 +26,8 @@ __all__ = [
     "EVENT_ID_CHARACTERS_MAX",
     "STREAM_LABELS_MAX",
     "TYPE_CHARACTERS_MAX",
+    "AutoCompact",
+    "CompactResult",
     "Durability",
     "ErasedRecord",
     "Event",
@@ -49,6 +51,8 @@ STREAM_LABELS_MAX = 33
 """A namespace's labels and the word before them."""
 LABEL_CHARACTERS_MAX = 4096
 TYPE_CHARACTERS_MAX = 200
+
+_RANGE = Reason.OUT_OF_RANGE
 
 Durability: TypeAlias = Literal["fsync", "interval", "os"]
 
@@ -250,6 +254,74 @@ class Stats(Model, frozen=True):
     segment_count: int | None = None
     by_type: tuple[TypeStats, ...] = ()
     by_stream: tuple[StreamStats, ...] = ()
+
+
+def _check_share(value: float) -> float:
+    if not 0 < value <= 1:
+        raise ContractError(f"expected more than 0, at most 1, got {value}", reason=_RANGE)
+    return value
+
+
+def _check_count(value: int) -> int:
+    if value < 1:
+        raise ContractError(f"expected 1 or more, got {value}", reason=_RANGE)
+    return value
+
+
+def _check_pause(value: float) -> float:
+    if not 0 <= value < float("inf"):
+        raise ContractError(f"expected seconds, 0 or more, got {value}", reason=_RANGE)
+    return value
+
+
+class AutoCompact(Model, frozen=True):
+    """When a store is compacted by itself.
+
+    Attributes:
+        garbage_share: Dead records and events, as a share of all whose data are there.
+        garbage_min: And at least so many.
+        fragments: Or so many files that compaction would make into fewer.
+        pause_s: Least time between two compactions of a handle, seconds.
+    """
+
+    garbage_share: Annotated[float, Rule(_check_share)] = 0.5
+    garbage_min: Annotated[int, Rule(_check_count)] = 1000
+    fragments: Annotated[int, Rule(_check_count)] = 16
+    pause_s: Annotated[float, Rule(_check_pause)] = 30.0
+
+
+class CompactResult(Model, frozen=True):
+    """What a compaction did.
+
+    Attributes:
+        upto: The newest event that was looked at: what was deleted later is left to the next one.
+        erased_records: Records whose note and vector were taken out.
+        erased_events: Other events whose data were: of deleted sessions and streams, and of
+            metadata that was cleared.
+        forgotten_events: Events of which only place, time and digest are left, because
+            `forget_before` asked for it.
+        bytes_before: What the store occupied; None where that cannot be told.
+        bytes_after: What it occupies now.
+        pending: What is to be done before no byte of deleted data is left in the store, and why;
+            () = nothing.
+        notices: What else a person should know: files that were removed.
+    """
+
+    upto: int
+    erased_records: int
+    erased_events: int
+    forgotten_events: int = 0
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    pending: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    @property
+    def freed_bytes(self) -> int | None:
+        """Bytes that came back; None where that cannot be told."""
+        if self.bytes_before is None or self.bytes_after is None:
+            return None
+        return self.bytes_before - self.bytes_after
 
 
 class Health(Model, frozen=True):

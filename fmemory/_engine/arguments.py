@@ -60,6 +60,11 @@ def check_passes(value: object) -> bool:
     return _instance(value, bool, "passes")
 
 
+def check_flag(value: object, where: str) -> bool:
+    """The value itself, when it is a bool."""
+    return _instance(value, bool, where)
+
+
 def check_keep(value: object) -> int:
     """The value itself, when it is a number of messages."""
     try:

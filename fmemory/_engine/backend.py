@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +18,16 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from datetime import datetime
 from itertools import islice
-from typing import ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+
+import msgspec
 
 from fmemory._audit import Audit, current_audit, default_actor
 from fmemory._engine import record_operations, session_operations
 from fmemory._engine.arguments import (
     check_checkpoint,
     check_feature_id,
+    check_flag,
     check_keep,
     check_own_stream,
     check_passes,
@@ -31,22 +35,24 @@ from fmemory._engine.arguments import (
     emissions_of,
     write_options,
 )
+from fmemory._engine.auto_compact import AutoCompactor
 from fmemory._engine.batch import JournalBatch
 from fmemory._engine.core import Engine
+from fmemory._engine.erasure import erasure_at
 from fmemory._engine.projection import Projection
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.rows import NamespacePut, encode_puts
 from fmemory._engine.session_operations import WriteOptions
 from fmemory._engine.state import State
 from fmemory._engine.work import Operation, Work
-from fmemory._json_values import check_text
+from fmemory._json_values import check_text, type_name
 from fmemory._model import check_int
 from fmemory._receipt import Receipt
 from fmemory.backend import LogBackend, LogView
-from fmemory.errors import ContractError, NotFound, Reason
-from fmemory.journal import Durability, Journal
+from fmemory.errors import ContractError, NotFound, ReadOnlyStore, Reason
+from fmemory.journal import DataErased, Durability, Journal
 from fmemory.log import Batch
-from fmemory.log_models import NewEvent
+from fmemory.log_models import AutoCompact, CompactResult, Health, NewEvent
 from fmemory.memory_file import MemoryFileReader, Source, Target
 from fmemory.record_models import (
     ClearRequest,
@@ -72,6 +78,9 @@ from fmemory.session_models import (
     check_session_id,
 )
 from fmemory.sessions import check_manifest, check_messages
+
+if TYPE_CHECKING:
+    from fmemory.copying import CopyResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -314,9 +323,16 @@ class JournalBackend(JournalReads, LogBackend):
             del work
             return moment
 
-        return self._engine.write(
-            session_operations.fork_session(source, target, seq, self._options(event_id))
-        )
+        fork = session_operations.fork_session(source, target, seq, self._options(event_id))
+        try:
+            return self._engine.write(fork)
+        except DataErased as erased:
+            past = self._state if moment is None else self.at(moment)._state
+            return past.ask_again(erased, lambda: self._engine.write(fork))
+        except NotFound:
+            if moment is not None:
+                self.at(moment)._state.session(source)  # Refused where its events are forgotten.
+            raise
 
     # The log
 
@@ -367,6 +383,67 @@ class JournalBackend(JournalReads, LogBackend):
 
     def sync(self) -> int:
         return self._journal.sync()
+
+    def compact(
+        self, *, forget_before: int | datetime | None = None, exclusive: bool = False
+    ) -> CompactResult:
+        self._check_writable("compact")
+        before = 0 if forget_before is None else self._forget_before(forget_before)
+        check_flag(exclusive, "exclusive")
+        erasure = erasure_at(self._journal, self._state.upto(), before)
+        done = self._journal.compact(erasure, exclusive=exclusive)
+        return CompactResult(
+            upto=done.upto,
+            erased_records=done.erased_rows,
+            erased_events=done.erased_events,
+            forgotten_events=done.forgotten_events,
+            bytes_before=done.bytes_before,
+            bytes_after=done.bytes_after,
+            pending=done.pending,
+            notices=done.notices,
+        )
+
+    def auto_compact(self, rules: AutoCompact | None = None) -> None:
+        """Compact in the background from now on, after writes of this handle, when it is worth it.
+
+        What fails there is in the notices of `health()`, and is tried again.
+
+        Args:
+            rules: When it is worth it; None = as `AutoCompact()` says. Replaces earlier rules.
+
+        Raises:
+            ContractError: Not an `AutoCompact`.
+            ReadOnlyStore: The store was opened for reading.
+        """
+        chosen = AutoCompact() if rules is None else rules
+        if not isinstance(chosen, AutoCompact):
+            raise ContractError(
+                f"expected an AutoCompact, got {type_name(chosen)}: use AutoCompact(), or"
+                " AutoCompact(garbage_share=0.3)",
+                where="rules",
+                reason=Reason.WRONG_TYPE,
+            )
+        self._check_writable("auto_compact")
+        before = self._engine.auto_compactor
+        self._engine.auto_compactor = AutoCompactor(self._journal, self.compact, chosen)
+        if before is not None:
+            before.close()
+
+    def health(self) -> Health:
+        found = super().health()
+        compactor = self._engine.auto_compactor
+        if compactor is None or not compactor.notices:
+            return found
+        return msgspec.structs.replace(found, notices=(*found.notices, *compactor.notices))
+
+    def backup(self, target: str | os.PathLike[str]) -> CopyResult:
+        from fmemory import config, copying  # both need this module
+        from fmemory._target import check_apart
+
+        self._state.upto()  # A closed handle makes no target.
+        check_apart(self._path, target)
+        with config.open(target) as copied:
+            return copying.copy_log(self, copied)
 
     def bind(
         self, *, actor: str | None = None, run_id: str | None = None, reason: str | None = None
@@ -430,8 +507,39 @@ class JournalBackend(JournalReads, LogBackend):
         if self._owner is not self:
             return
         self._engine.async_writer.close()
+        if self._engine.auto_compactor is not None:
+            self._engine.auto_compactor.close()
         self._close_threads()
         self._journal.close()
+
+    def _check_writable(self, what: str) -> None:
+        if self._journal.read_only:
+            raise ReadOnlyStore(
+                f"{what}: expected a store opened for writing, got read_only=True ({self._path});"
+                " nothing was written; open it without read_only",
+                path=self._path,
+            )
+
+    def _forget_before(self, moment: int | datetime) -> int:
+        """The seq before which events are forgotten."""
+        if isinstance(moment, datetime):
+            return self._state.seq_before(moment, "forget_before") + 1
+        try:
+            seq = check_int(moment)
+        except ContractError:
+            raise ContractError(
+                "expected a seq (an int) or a time (a datetime that knows its offset), got"
+                f" {type_name(moment)}",
+                where="forget_before",
+                reason=Reason.WRONG_TYPE,
+            ) from None
+        if seq < 1:
+            raise ContractError(
+                f"expected a seq, 1 or more, or a time, got {seq}",
+                where="forget_before",
+                reason=Reason.OUT_OF_RANGE,
+            )
+        return seq
 
     # Private: async calls
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from fmemory._engine.async_writer import AsyncWriter, current_deferral
+from fmemory._engine.auto_compact import AutoCompactor
 from fmemory._engine.cursors import CursorCodec
 from fmemory._engine.projection import Projection
 from fmemory._engine.results import receipt
@@ -45,6 +46,7 @@ class Engine:
         self.projection = Projection(by_stream=journal.capabilities.reads_streams)
         self.cursors = CursorCodec(journal.store_id)
         self.async_writer = AsyncWriter(self._make_durable)
+        self.auto_compactor: AutoCompactor | None = None
 
     def write(self, operation: Operation[T]) -> T:
         """Run one operation and commit what it emits."""
@@ -85,8 +87,11 @@ class Engine:
         # Only a sync before the answer can be put off; the other policies give none.
         deferred = deferral is not None and self.durability == "fsync"
         commit = self.journal.commit(plan, durability="os" if deferred else None)
-        if deferral is not None and commit is not None:
-            deferral.seq = max(deferral.seq, commit.last_seq)
+        if commit is not None:
+            if deferral is not None:
+                deferral.seq = max(deferral.seq, commit.last_seq)
+            if self.auto_compactor is not None:
+                self.auto_compactor.touch(commit.last_seq)
         return [
             outcome.finish(self._receipt(outcome, commit))  # type: ignore[misc]
             for outcome in outcomes

@@ -3,15 +3,26 @@
 Whoever asks for a stream names the seq up to which it must be folded. A journal that can read one
 stream cheaply (`reads_streams`, and every view of the past) is folded stream by stream when it is
 asked for; any other is folded wholly. Nothing here writes, checks rules or reads payloads.
+
+A deletion that was forgotten after what it deleted was folded, and before it was folded itself,
+is not there to be applied. Journals forget what was deleted first, so whoever meets the stub of a
+deletion can see whether the fold holds anything forgotten, and folds anew if it does.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
 
 from fmemory._engine.record_index import RecordIndex
 from fmemory._engine.session_fold import MetaFold, SessionFold
 from fmemory._engine.types import META, RECORDS, SESSION, EventType
 from fmemory.journal import Reader
-from fmemory_segments import Envelope, RowRun, Stream
+from fmemory_segments import FORGOTTEN, LOC_ROW_BITS, Envelope, RowRun, Stream
+
+_LOC_ROW_BITS: Final = np.uint64(LOC_ROW_BITS)
 
 
 class RecordsFold:
@@ -36,6 +47,11 @@ class RecordsFold:
         self.revision = run.first_revision + run.event_count - 1
         self.index.put(run.ids, run.timestamps, run.locs)
 
+    def live_seqs(self) -> list[int]:
+        """Events of which something lives."""
+        found: list[int] = np.unique(self.index.live_locs() >> _LOC_ROW_BITS).tolist()
+        return found
+
 
 class RevisionFold:
     """A caller's own stream, of which only the revision is folded."""
@@ -48,6 +64,10 @@ class RevisionFold:
     def apply(self, event: Envelope) -> None:
         """Count one event."""
         self.revision = event.revision
+
+    def live_seqs(self) -> list[int]:
+        """Events of which something lives: none is kept."""
+        return []
 
 
 StreamFold = RecordsFold | MetaFold | SessionFold | RevisionFold
@@ -71,12 +91,13 @@ class Projection:
     Not thread-safe: the engine guards it.
     """
 
-    __slots__ = ("_by_stream", "_folds", "_seq", "_seqs")
+    __slots__ = ("_by_stream", "_folds", "_seq", "_seqs", "_stub_ends")
 
     def __init__(self, *, by_stream: bool) -> None:
         self._by_stream = by_stream
         self._folds: dict[Stream, StreamFold] = {}
         self._seqs: dict[Stream, int] = {}
+        self._stub_ends: dict[Stream, int] = {}
         self._seq = 0
 
     def records(self, reader: Reader, namespace: tuple[str, ...], upto: int) -> RecordsFold:
@@ -104,6 +125,14 @@ class Projection:
         """The revision of any stream as of `upto`; 0 for one that was never written."""
         return self._fold(reader, stream, upto).revision
 
+    def stub_end(self, reader: Reader, stream: Stream, upto: int) -> int:
+        """The newest deletion of what is forgotten of a stream as of `upto`; 0 if nothing is.
+
+        Only for projections by stream. A state of before that deletion cannot be told.
+        """
+        self._fold(reader, stream, upto)
+        return self._stub_ends.get(stream, 0)
+
     def record_count(self, reader: Reader, upto: int) -> int:
         """Live records of all namespaces."""
         for info in reader.streams((RECORDS,)):
@@ -121,33 +150,54 @@ class Projection:
         if fold is None:
             fold = self._folds[stream] = _new_fold(stream)
         after = self._seqs.get(stream, 0)
-        if after < upto:
+        while after < upto:
             try:
+                is_doubted = False
                 for item in reader.fold(after, upto, stream):
                     _apply(fold, item)
+                    if isinstance(item, Envelope) and item.type == FORGOTTEN:
+                        known = self._stub_ends.get(stream, 0)
+                        self._stub_ends[stream] = max(known, item.count)
+                        is_doubted = is_doubted or _is_forgotten_deletion(item)
+                is_doubted = is_doubted and _holds_forgotten(reader, upto, stream, [fold])
             except BaseException:
                 # Half a fold is no state: the next question folds this stream from its start.
                 del self._folds[stream]
                 self._seqs.pop(stream, None)
                 raise
-            self._seqs[stream] = upto
+            if is_doubted:
+                fold, after = _new_fold(stream), 0
+                self._folds[stream] = fold
+                continue
+            self._seqs[stream] = after = upto
         return fold
 
     def _catch_up(self, reader: Reader, upto: int) -> None:
-        if self._by_stream or self._seq >= upto:
+        if self._by_stream:
             return
         folds = self._folds
-        try:
-            for item in reader.fold(self._seq, upto):
-                fold = folds.get(item.stream)
-                if fold is None:
-                    fold = folds[item.stream] = _new_fold(item.stream)
-                _apply(fold, item)
-        except BaseException:
-            folds.clear()
-            self._seq = 0
-            raise
-        self._seq = upto
+        while self._seq < upto:
+            doubted: set[Stream] = set()
+            try:
+                for item in reader.fold(self._seq, upto):
+                    fold = folds.get(item.stream)
+                    if fold is None:
+                        fold = folds[item.stream] = _new_fold(item.stream)
+                    _apply(fold, item)
+                    if _is_forgotten_deletion(item):
+                        doubted.add(item.stream)
+                is_doubted = bool(doubted) and _holds_forgotten(
+                    reader, upto, None, [folds[stream] for stream in doubted]
+                )
+            except BaseException:
+                folds.clear()
+                self._seq = 0
+                raise
+            if is_doubted:
+                folds.clear()
+                self._seq = 0
+                continue
+            self._seq = upto
 
 
 def _apply(fold: StreamFold, item: Envelope | RowRun) -> None:
@@ -156,3 +206,21 @@ def _apply(fold: StreamFold, item: Envelope | RowRun) -> None:
     else:
         assert isinstance(fold, RecordsFold)
         fold.apply_run(item)
+
+
+def _is_forgotten_deletion(item: Envelope | RowRun) -> bool:
+    """Whether an item is what is left of a deletion: only that is named as its own end."""
+    return isinstance(item, Envelope) and item.type == FORGOTTEN and item.count == item.seq
+
+
+def _holds_forgotten(
+    reader: Reader, upto: int, stream: Stream | None, folds: Iterable[StreamFold]
+) -> bool:
+    """Whether anything that lives in these folds is forgotten by now. Cost: O(erased events)."""
+    erased = {event.seq for event in reader.erased(0, upto, stream) if event.rows is None}
+    for seq in (seq for fold in folds for seq in fold.live_seqs() if seq in erased):
+        # Others have lost their data only: a past holds such events, and it is refused elsewhere.
+        (event,) = reader.envelopes(seq - 1, seq)
+        if event.type == FORGOTTEN:
+            return True
+    return False

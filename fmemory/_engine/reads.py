@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import TypeVar, cast
 
 from fmemory._engine import waiting
+from fmemory._engine.erasure import undeleted
+from fmemory._engine.pinned import check_pinned
 from fmemory._engine.results import get_result, scan_result
 from fmemory._engine.state import State
 from fmemory._engine.stored import from_ns
@@ -229,8 +231,13 @@ class JournalReads(RecordReads, SessionReads, LogReads):
     def head(self) -> Head:
         return self._journal.head(self._state.upto())
 
-    def verify(self, pinned: Head | str | None = None) -> tuple[Finding, ...]:
-        return tuple(self._journal.verify(_head(pinned)))
+    def verify(
+        self, pinned: Head | str | Sequence[Head | str] | None = None
+    ) -> tuple[Finding, ...]:
+        found = self._journal.verify(check_pinned(pinned))
+        if not any(one.damage for one in found):
+            found += undeleted(self._journal, self._journal.refresh())
+        return tuple(found)
 
     def stats(self) -> Stats:
         upto = self._state.upto()
@@ -372,12 +379,3 @@ def _cursor(cursor: object) -> str | None:
     if cursor is None or isinstance(cursor, str):
         return cursor
     raise InvalidCursor("expected the text of a cursor", cursor=brief(cursor))
-
-
-def _head(pinned: Head | str | None) -> Head | None:
-    if pinned is None or isinstance(pinned, Head):
-        return pinned
-    try:
-        return Head.parse(pinned)
-    except (ValueError, AttributeError) as error:
-        raise ContractError(str(error), where="pinned", reason=Reason.BAD_VALUE) from error

@@ -169,6 +169,10 @@ class RecordIndex:
         """uint64, shape (n,): the places of these rows."""
         return self._locs.view[rows] if len(rows) else np.empty(0, np.uint64)
 
+    def live_locs(self) -> UInt64Array:
+        """uint64: the places of all live rows, in write order."""
+        return self._locs.view[self._alive.view]
+
     # Reading in order
 
     def count(self, start: float | None, end: float | None) -> int:

@@ -65,6 +65,11 @@ class SessionFold:
             and not self.messages
         )
 
+    def live_seqs(self) -> list[int]:
+        """Events of which something is part of the state."""
+        found = [*self.progress, *self.checkpoints, *(place.seq for place in self.messages)]
+        return found + [one for one in (self.manifest_seq, self.features_seq) if one is not None]
+
     def copy(self) -> SessionFold:
         """A fold that can go on by itself. Cost: O(places)."""
         return SessionFold(
@@ -177,6 +182,10 @@ class MetaFold:
             self.set_seq[event.keys[0]] = event.seq
         elif event.type == EventType.META_CLEARED:
             self.set_seq.clear()
+
+    def live_seqs(self) -> list[int]:
+        """Events that set a value that holds."""
+        return list(self.set_seq.values())
 
     def copy(self) -> MetaFold:
         """A fold that can go on by itself."""

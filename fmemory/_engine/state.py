@@ -2,40 +2,72 @@
 
 A `State` is either live, and then every question first catches up with the log, or it stands still
 at one seq. The engine's lock is held while the index is asked, never while payloads are read.
+
+Data may be erased between the two. What a live state was about to read was deleted before, so the
+question is asked again; a past whose data are gone is refused.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
+from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 import numpy as np
 
 from fmemory._engine import stored
 from fmemory._engine.cursors import CursorCodec
+from fmemory._engine.erasure import floor_of
 from fmemory._engine.events import event_of
 from fmemory._engine.projection import Projection
 from fmemory._engine.rows import decode_page, decode_row
 from fmemory._engine.session_fold import SessionFold
-from fmemory._engine.types import RECORDS, SESSION, EventType
-from fmemory._engine.work import data_of, payload_bytes
+from fmemory._engine.types import (
+    RECORDS,
+    SESSION,
+    EventType,
+    meta_stream,
+    records_stream,
+    session_stream,
+)
+from fmemory._engine.work import blobs_of, payload_bytes
 from fmemory._json_values import JsonValue
-from fmemory.errors import ContractError, Reason
-from fmemory.journal import Envelope, Reader, Usage
+from fmemory.errors import ContractError, HistoryCompacted, LogCorrupt, Reason
+from fmemory.journal import DataErased, Envelope, Reader, Usage
 from fmemory.log_models import Event
 from fmemory.record_models import MemoryRecord, TimeRange, VectorBlock
 from fmemory.session_models import BootstrapState, Message, SessionInfo
 from fmemory_segments import Stream, StreamInfo
 from fmemory_segments.event import UInt64Array, VectorArray
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _NO_RANGE = TimeRange()
 _EVENTS_PER_READ = 128
 _ROWS_PER_READ = 2048
 _SESSIONS_MIN = 256
+_ASKED_AGAIN_MAX = 5
+
+
+def kept(
+    ask: Callable[Concatenate[State, P], T],
+) -> Callable[Concatenate[State, P], T]:
+    """A question whose data may be erased while it is answered."""
+
+    def asked(self: State, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return ask(self, *args, **kwargs)
+        except DataErased as erased:
+            return self.ask_again(erased, lambda: ask(self, *args, **kwargs))
+
+    functools.update_wrapper(asked, ask)
+    return asked
 
 
 class State:
@@ -55,6 +87,7 @@ class State:
         self._lock = lock
         self.cursors = cursors
         self._past_streams: list[StreamInfo] | None = None
+        self._floors: dict[Stream, int] = {}
 
     def upto(self) -> int:
         """The seq that this question is answered for."""
@@ -63,11 +96,12 @@ class State:
 
     # Records
 
+    @kept
     def get(
         self, ids: Sequence[str], namespace: tuple[str, ...]
     ) -> tuple[list[MemoryRecord], tuple[str, ...]]:
         """Records by id in the order asked for, each once, and the ids that are not there."""
-        upto = self.upto()
+        upto = self._upto_of_records(namespace)
         with self._lock:
             index = self._projection.records(self.reader, namespace, upto).index
             row_of = index.row_of
@@ -79,20 +113,20 @@ class State:
             return [], missing
         return decode_page(self.reader.rows(locs), timestamps, namespace), missing
 
+    @kept
     def get_one(self, record_id: str, namespace: tuple[str, ...]) -> MemoryRecord | None:
         """One record by id; None if it is not there. Cost: about 10 µs."""
-        reader, upto = self.reader, self.fixed
-        newest = reader.refresh()
+        reader = self.reader
+        upto = reader.refresh() if self.fixed is None else self._upto_of_records(namespace)
         with self._lock:
-            index = self._projection.records(
-                reader, namespace, newest if upto is None else upto
-            ).index
+            index = self._projection.records(reader, namespace, upto).index
             row = index.row_of.get(record_id)
             if row is None:
                 return None
             loc, timestamp = index.place_of(row)
         return decode_row(reader.row(loc), timestamp, namespace)
 
+    @kept
     def scan(
         self,
         time_range: TimeRange | None,
@@ -103,7 +137,7 @@ class State:
         """One page of records and the cursor of the next."""
         after = None if cursor is None else self.cursors.decode(cursor, RECORDS, namespace)
         span = time_range or _NO_RANGE
-        upto = self.upto()
+        upto = self._upto_of_records(namespace)
         with self._lock:
             index = self._projection.records(self.reader, namespace, upto).index
             page = index.page(span.start, span.end, after, limit)
@@ -119,17 +153,19 @@ class State:
         last = (float(page.timestamps[-1]), int(page.locs[-1]))
         return records, self.cursors.encode(RECORDS, namespace, *last)
 
+    @kept
     def count(self, time_range: TimeRange | None, namespace: tuple[str, ...]) -> int:
         """Live records in a range."""
         span = time_range or _NO_RANGE
-        upto = self.upto()
+        upto = self._upto_of_records(namespace)
         with self._lock:
             index = self._projection.records(self.reader, namespace, upto).index
             return index.count(span.start, span.end)
 
+    @kept
     def meta(self, key: str, namespace: tuple[str, ...]) -> JsonValue:
         """A meta value in new objects; None if absent."""
-        upto = self.upto()
+        upto = self._upto_of_stream(meta_stream(namespace))
         with self._lock:
             seq = self._projection.meta(self.reader, namespace, upto).set_seq.get(key)
         if seq is None:
@@ -138,6 +174,7 @@ class State:
         value: JsonValue = stored.value_decoder.decode(data) if data else None
         return value
 
+    @kept
     def vectors(
         self,
         time_range: TimeRange | None,
@@ -146,7 +183,7 @@ class State:
     ) -> VectorBlock:
         """Vectors of the records that have one, in scan order."""
         span = time_range or _NO_RANGE
-        upto = self.upto()
+        upto = self._upto_of_records(namespace)
         with self._lock:
             index = self._projection.records(self.reader, namespace, upto).index
             rows = index.select(span.start, span.end)
@@ -166,17 +203,18 @@ class State:
 
     def session(self, session_id: str) -> SessionFold:
         """The folded places of a session: a copy."""
-        upto = self.upto()
+        upto = self._upto_of_stream(session_stream(session_id))
         with self._lock:
             return self._projection.session(self.reader, session_id, upto).copy()
 
     def is_initialized(self, session_id: str) -> bool:
         """Whether a session has a manifest."""
-        upto = self.upto()
+        upto = self._upto_of_stream(session_stream(session_id))
         with self._lock:
             fold = self._projection.session(self.reader, session_id, upto)
             return fold.manifest_seq is not None
 
+    @kept
     def bootstrap(self, session_id: str) -> BootstrapState:
         """Everything of a session but its transcript."""
         fold = self.session(session_id)
@@ -192,6 +230,7 @@ class State:
             revision=fold.revision,
         )
 
+    @kept
     def messages(self, session_id: str, window: Callable[[int], range]) -> tuple[Message, ...]:
         """The messages that a window of the transcript's length chooses."""
         fold = self.session(session_id)
@@ -218,6 +257,7 @@ class State:
                 if len(found) > limit:
                     break
                 session_id = listed.stream[1]
+                self._upto_of_stream(listed.stream)
                 with self._lock:
                     fold = self._projection.session(self.reader, session_id, upto)
                     info = _session_info(session_id, fold)
@@ -342,13 +382,81 @@ class State:
     def record_count(self) -> int:
         """Live records of all namespaces."""
         upto = self.upto()
+        for info in [] if self.fixed is None else self.reader.streams((RECORDS,)):
+            self._upto_of_stream(info.stream)
         with self._lock:
             return self._projection.record_count(self.reader, upto)
 
+    def ask_again(self, erased: DataErased, ask: Callable[[], T]) -> T:
+        """Answer after data were erased meanwhile.
+
+        Raises:
+            HistoryCompacted: They were of the past that is asked for.
+            LogCorrupt: They are erased although nothing deletes them.
+        """
+        if self.fixed is not None:
+            (event,) = self.reader.envelopes(erased.seq - 1, erased.seq)
+            raise self._compacted(self._floor(event.stream, anew=True))
+        for _ in range(_ASKED_AGAIN_MAX):
+            try:
+                return ask()
+            except DataErased as again:
+                erased = again
+        raise LogCorrupt(
+            f"event {erased.seq}: expected its data, got data that were erased although nothing"
+            " deletes them; run `fmemory verify`, restore a backup",
+            seq=erased.seq,
+            last_seq=erased.seq,
+        )
+
     # Private
 
+    def _upto_of_records(self, namespace: tuple[str, ...]) -> int:
+        """As `upto`, once it is sure that the records of then are all kept."""
+        stream = records_stream(namespace)
+        newest, fixed = self._folded_first(stream), self.fixed
+        if fixed is None:
+            return newest
+        if fixed < newest and fixed < (floor := self._floor(stream)):
+            raise self._compacted(floor)
+        return fixed
+
+    def _upto_of_stream(self, stream: Stream) -> int:
+        """As `upto`, once it is sure that no event of then was forgotten."""
+        newest, fixed = self.reader.refresh(), self.fixed
+        if fixed is None:
+            return newest
+        with self._lock:
+            floor = self._projection.stub_end(self.reader, stream, fixed)
+        if fixed < floor:
+            raise self._compacted(floor)
+        return fixed
+
+    def _folded_first(self, stream: Stream) -> int:
+        """The newest seq, once a past is folded: what is missing in it then shows in its floor."""
+        newest = self.reader.refresh()
+        if self.fixed is None:
+            return newest
+        with self._lock:
+            self._projection.revision(self.reader, stream, self.fixed)
+        return self.reader.refresh()
+
+    def _floor(self, stream: Stream, *, anew: bool = False) -> int:
+        if anew or stream not in self._floors:
+            self._floors[stream] = floor_of(self.reader, stream, self.reader.refresh())
+        return self._floors[stream]
+
+    def _compacted(self, floor: int) -> HistoryCompacted:
+        assert self.fixed is not None
+        return HistoryCompacted(
+            f"past: expected a seq from {floor} on, got {self.fixed}; what was deleted up to event"
+            f" {floor} has been erased; ask for a later moment",
+            seq=self.fixed,
+            floor=floor,
+        )
+
     def _blobs(self, seqs: Sequence[int]) -> list[bytes]:
-        return [data_of(payload) for payload in self.reader.payloads(seqs)] if seqs else []
+        return blobs_of(self.reader, seqs)
 
     def _parts(self, fold: SessionFold, *seqs: int | None) -> list[stored.Part]:
         known = [seq for seq in seqs if seq is not None]

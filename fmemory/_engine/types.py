@@ -26,6 +26,8 @@ class EventType:
     SESSION_FORKED: Final = "session_forked"
     SESSION_DELETED: Final = "session_deleted"
     STREAM_DELETED: Final = "stream_deleted"
+    EVENT_LOST: Final = "event_lost"
+    """Has the number of an event that a repair could not salvage; means nothing."""
 
 
 SESSION: Final = "session"

@@ -18,9 +18,9 @@ from fmemory._engine.session_fold import MetaFold, SessionFold
 from fmemory._engine.stored import same_but_times, to_ns
 from fmemory._engine.types import EventType
 from fmemory.errors import Conflict, Reason
-from fmemory.journal import Draft, Txn
+from fmemory.journal import DataErased, Draft, Reader, Txn
 from fmemory.log_models import Receipt
-from fmemory_segments import Blob, Envelope, Erased, Rows, Stream
+from fmemory_segments import FORGOTTEN, Blob, Envelope, Erased, Rows, Stream
 
 T = TypeVar("T")
 
@@ -108,9 +108,13 @@ class Work:
         return self._projection.session(self.txn, session_id, self._head)
 
     def blobs(self, seqs: Sequence[int]) -> list[bytes]:
-        """Payload bytes of events, drafts included; empty for what was erased."""
+        """Payload bytes of events, drafts included.
+
+        Raises:
+            DataErased: They were taken out of one of them.
+        """
         old = [seq for seq in seqs if seq <= self._head]
-        found = dict(zip(old, map(data_of, self.txn.payloads(old)), strict=True)) if old else {}
+        found = dict(zip(old, blobs_of(self.txn, old), strict=True)) if old else {}
         for seq in seqs:
             if seq > self._head:
                 found[seq] = data_of(self.drafts[seq - self._head - 1].payload)
@@ -215,7 +219,12 @@ class Work:
     def find(self, stream: Stream, event_id: str) -> int | None:
         """The seq of the event with this id, drafts included."""
         pending = self._event_ids.get((stream, event_id))
-        return self.txn.find(stream, event_id) if pending is None else pending
+        if pending is not None:
+            return pending
+        found = self.txn.find(stream, event_id)
+        # A handle may know an id still that was forgotten together with its event.
+        forgotten = found is not None and self.event(found)
+        return None if forgotten and forgotten.type == FORGOTTEN else found
 
     def event(self, seq: int) -> Envelope | None:
         """An event, drafts included; None where there is none of that number."""
@@ -348,8 +357,21 @@ def _same(emission: Emission, event: Envelope, payload: Blob | Rows | Erased) ->
     )
 
 
+def blobs_of(reader: Reader, seqs: Sequence[int]) -> list[bytes]:
+    """The bytes of these events' payloads; empty for records.
+
+    Raises:
+        DataErased: They were taken out of one of them.
+    """
+    payloads = reader.payloads(seqs) if seqs else []
+    for seq, payload in zip(seqs, payloads, strict=True):
+        if isinstance(payload, Erased):
+            raise DataErased(seq)
+    return [data_of(payload) for payload in payloads]
+
+
 def data_of(payload: Blob | Rows | Erased) -> bytes:
-    """The bytes of a payload that is a blob; empty for what was erased."""
+    """The bytes of a payload that is a blob; empty for another."""
     return payload.data if isinstance(payload, Blob) else b""
 
 

@@ -26,14 +26,21 @@ from fmemory.journal import (
     Blob,
     Capabilities,
     Commit,
+    Compaction,
+    DataErased,
     Draft,
     Durability,
     Envelope,
+    Erased,
+    ErasedEvent,
+    Erasure,
     Finding,
     Head,
     JournalHealth,
     JournalSizes,
     Payload,
+    Pinned,
+    PinnedHeads,
     Plan,
     RowPage,
     RowRun,
@@ -43,9 +50,17 @@ from fmemory.journal import (
     StreamInfo,
     Usage,
 )
+from fmemory.journals._erasure import end_of, erase, erased_of, living_of, named_seqs
 from fmemory.journals._pages import ROW_MASK, check_draft, merged, row_spans
 from fmemory.journals._txn import JournalTxn
-from fmemory_segments import StreamIndex, chain_step, event_digest, payload_digest
+from fmemory_segments import (
+    FORGOTTEN,
+    StreamIndex,
+    chain_step,
+    event_digest,
+    forgotten,
+    payload_digest,
+)
 from fmemory_segments._watch import call_all
 from fmemory_segments.event import (
     LOC_ROW_BITS,
@@ -138,8 +153,7 @@ class MemoryJournal:
         blocks: list[VectorArray] = []
         embedding_ids: list[str | None] = []
         for seq, first, stop in row_spans(locs):
-            rows = self._events[seq - 1].payload
-            assert isinstance(rows, Rows)
+            rows = self._rows_of(seq, first, stop)
             embedding_ids += rows.embedding_ids[first:stop]
             if notes:
                 bodies += rows.notes[rows.note_offsets[first] : rows.note_offsets[stop]]
@@ -150,10 +164,19 @@ class MemoryJournal:
     def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
         """A copy of one row."""
         self._check_open()
-        rows, number = self._events[(loc >> LOC_ROW_BITS) - 1].payload, loc & ROW_MASK
-        assert isinstance(rows, Rows)
+        number = loc & ROW_MASK
+        rows = self._rows_of(loc >> LOC_ROW_BITS, number, number + 1)
         body = bytes(rows.notes[rows.note_offsets[number] : rows.note_offsets[number + 1]])
         return body, rows.vectors[number].copy(), rows.embedding_ids[number]
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """Events of which data were taken out, by seq."""
+        for stored in self._slice(after, upto):
+            if stream is not None and stored.envelope.stream != stream:
+                continue
+            found = erased_of(stored.envelope.seq, stored.payload)
+            if found is not None:
+                yield found
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """Seq of an event by its idempotency key."""
@@ -188,12 +211,7 @@ class MemoryJournal:
         timeout_s: float | None = None,
     ) -> Commit | None:
         """Append what the plan returns."""
-        if not self._commit_lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
-            raise StoreBusy(
-                f"commit: expected the log in memory free within {timeout_s} s, got another writer;"
-                " nothing was written; try again",
-                timeout_s=timeout_s,
-            )
+        self._begin("commit", timeout_s)
         try:
             self._check_open()
             head = len(self._events)
@@ -231,6 +249,40 @@ class MemoryJournal:
         self._notify()
         return Commit(head + 1, head + len(taken), now, durable=False)
 
+    def compact(
+        self,
+        erasure: Erasure,
+        *,
+        timeout_s: float | None = None,
+        exclusive: bool = False,  # noqa: ARG002  nothing is left behind that this would remove
+    ) -> Compaction:
+        """Take data out, event by event. Pages that callers hold keep what was copied."""
+        rows = events = stubs = 0
+        self._begin("compact", timeout_s)
+        try:
+            self._check_open()
+            for seq in named_seqs(erasure).tolist():
+                if not 1 <= seq <= len(self._events):
+                    break
+                stored = self._events[seq - 1]
+                end = end_of(erasure, seq)
+                if end is not None and stored.envelope.type != FORGOTTEN:
+                    gone = living_of(stored.payload)
+                    left = forgotten(stored, end)
+                    stubs += 1
+                elif (taken := erase(seq, stored.payload, erasure)) is not None:
+                    gone = taken.erased_rows, taken.erased_events
+                    left = StoredEvent(stored.envelope, taken.payload)
+                else:
+                    continue
+                with self._lock:  # The chain is hashed under it.
+                    self._events[seq - 1] = left
+                rows += gone[0]
+                events += gone[1]
+        finally:
+            self._commit_lock.release()
+        return Compaction(erasure.upto, rows, events, forgotten_events=stubs)
+
     def sync(self, upto: int | None = None) -> int:
         """Nothing is ever durable here."""
         self._check_open()
@@ -249,16 +301,15 @@ class MemoryJournal:
 
         return stop
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
-        """Compare a pinned head with the chain of what is here."""
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
+        """Compare pinned heads with the chain of what is here."""
         self._check_open()
-        if pinned is None:
-            return []
         have = self.refresh()
-        if pinned.seq > have:
-            return [Finding.behind_pinned(pinned, have)]
-        found = self.head(pinned.seq)
-        return [] if found == pinned else [Finding.chain_differs(pinned, found)]
+        pins = PinnedHeads(pinned)
+        for seq in pins.seqs:
+            if seq <= have:
+                pins.see(seq, self.head(seq).chain)
+        return pins.findings(have)
 
     def usage(self) -> list[Usage]:
         """Events and payload bytes by stream and type."""
@@ -287,6 +338,25 @@ class MemoryJournal:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedStore("the memory was closed, and what it held is gone; open a new one")
+
+    def _begin(self, what: str, timeout_s: float | None) -> None:
+        """Keep other writers out."""
+        if not self._commit_lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise StoreBusy(
+                f"{what}: expected the log in memory free within {timeout_s} s, got another writer;"
+                " nothing was written; try again",
+                timeout_s=timeout_s,
+            )
+
+    def _rows_of(self, seq: int, first: int, stop: int) -> Rows:
+        """The rows of an event, if none of those from `first` to before `stop` was erased."""
+        rows = self._events[seq - 1].payload
+        if isinstance(rows, Erased):
+            raise DataErased(seq)
+        assert isinstance(rows, Rows)
+        if rows.erased is not None and rows.erased[first:stop].any():
+            raise DataErased(seq)
+        return rows
 
     def _check_seq(self, seq: int, *, least: int) -> None:
         if not least <= seq <= len(self._events):

@@ -16,13 +16,18 @@ from fmemory._engine.backend import JournalBackend
 from fmemory.journal import (
     Capabilities,
     Commit,
+    Compaction,
+    DataErased,
     Durability,
     Envelope,
+    ErasedEvent,
+    Erasure,
     Finding,
     Head,
     JournalHealth,
     JournalSizes,
     Payload,
+    Pinned,
     Plan,
     RowPage,
     RowRun,
@@ -106,6 +111,8 @@ class SegmentJournal:
         """Rows, checked."""
         try:
             return self._log.rows(locs, notes=notes, vectors=vectors)
+        except log_errors.RowErased as error:
+            raise _erased(error) from error
         except LogError as error:
             raise_translated(error)
 
@@ -113,8 +120,14 @@ class SegmentJournal:
         """One row, checked."""
         try:
             return self._log.row(loc)
+        except log_errors.RowErased as error:
+            raise _erased(error) from error
         except LogError as error:
             raise_translated(error)
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """Events of which data were taken out."""
+        return _translated(self._log.erased(after, upto, stream))
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """Seq of an event by its idempotency key."""
@@ -161,6 +174,16 @@ class SegmentJournal:
         except LogError as error:
             raise_translated(error)
 
+    def compact(
+        self, erasure: Erasure, *, timeout_s: float | None = None, exclusive: bool = False
+    ) -> Compaction:
+        """Take data out, and write what is left side by side; nobody is kept out."""
+        del exclusive  # all space comes back anyway
+        try:
+            return self._log.compact(erasure, timeout_s=timeout_s)
+        except LogError as error:
+            raise_translated(error)
+
     def sync(self, upto: int | None = None) -> int:
         """Make events durable."""
         try:
@@ -174,7 +197,7 @@ class SegmentJournal:
         """Call back when there may be new events."""
         return self._log.watch(callback)
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Check every byte."""
         try:
             return self._log.verify(pinned)
@@ -197,12 +220,14 @@ class SegmentJournal:
             stats = self._log.stats()
         except LogError as error:
             raise_translated(error)
-        return JournalSizes(stats.stored_bytes, stats.segment_count)
+        return JournalSizes(stats.stored_bytes, stats.segment_count, stats.fragment_count)
 
     def health(self) -> JournalHealth:
         """The state of the handle."""
         health = self._log.health()
-        return JournalHealth(health.state, health.durable_seq, health.notices)
+        failure = health.compaction_failure
+        failed = (f"the last compaction failed: {failure}",) if failure else ()
+        return JournalHealth(health.state, health.durable_seq, (*health.notices, *failed))
 
     def close(self) -> None:
         """Release files and threads."""
@@ -266,6 +291,11 @@ class SegmentMemoryBackend(JournalBackend):
 def raise_translated(error: LogError) -> NoReturn:
     """Raise what the contract calls an error of the log, chained from it."""
     raise _contract_error(error) from error
+
+
+def _erased(error: log_errors.RowErased) -> DataErased:
+    assert error.first_seq is not None
+    return DataErased(error.first_seq)
 
 
 def _contract_error(error: LogError) -> errors.MemoryBackendError:

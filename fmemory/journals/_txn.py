@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fmemory.journal import Envelope, Payload, Reader, RowPage, RowRun, Stream, StreamInfo
+from fmemory.journal import (
+    Envelope,
+    ErasedEvent,
+    Payload,
+    Reader,
+    RowPage,
+    RowRun,
+    Stream,
+    StreamInfo,
+)
 from fmemory_segments.event import UInt64Array, VectorArray
 
 
@@ -48,6 +57,9 @@ class JournalTxn:
 
     def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
         return self._journal.row(loc)
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        return self._journal.erased(after, upto, stream)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         return self._journal.find(stream, event_id)

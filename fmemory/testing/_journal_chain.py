@@ -169,6 +169,28 @@ class VerifyPart(JournalSuiteBase):
         fill(journal)
         assert journal.verify(Head(9, journal.head().chain)) != []
 
+    def test_verify_finds_nothing_against_several_heads(self, journal: Journal) -> None:
+        fill(journal)
+        assert journal.verify([journal.head(seq) for seq in (6, 0, 3)]) == []
+
+    def test_verify_names_the_events_behind_the_last_head_that_fits(self, journal: Journal) -> None:
+        fill(journal)
+        pinned = [Head(5, bytes(32)), journal.head(1), journal.head(3), Head(4, bytes(32))]
+        (found,) = journal.verify(pinned)
+        assert (found.reason.value, found.damage) == ("pinned_head", True)
+        assert (found.first_seq, found.last_seq) == (4, 4)
+
+    def test_verify_names_the_events_up_to_a_head_that_is_missing(self, journal: Journal) -> None:
+        fill(journal)
+        (found,) = journal.verify([Head(9, bytes(32)), journal.head(5)])
+        assert (found.reason.value, found.damage) == ("pinned_head", True)
+        assert (found.first_seq, found.last_seq) == (6, 9)
+
+    def test_head_that_fits_does_not_excuse_one_before_it(self, journal: Journal) -> None:
+        fill(journal)
+        (found,) = journal.verify([journal.head(6), Head(2, bytes(32))])
+        assert (found.first_seq, found.last_seq) == (1, 2)
+
     def test_verify_changes_nothing(self, journal: Journal) -> None:
         fill(journal)
         before = journal.head()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fmemory.testing._journal_chain import ChainPart, ImportPart, VerifyPart
 from fmemory.testing._journal_commit import BusyPart, CommitPart, DurabilityPart, PlanPart, TimePart
+from fmemory.testing._journal_compact import CompactPart, ForgetPart
 from fmemory.testing._journal_lifecycle import LifecyclePart, UsagePart, WatchPart
 from fmemory.testing._journal_processes import ProcessesPart
 from fmemory.testing._journal_read import (
@@ -33,6 +34,8 @@ class JournalSuite(
     ChainPart,
     ImportPart,
     VerifyPart,
+    CompactPart,
+    ForgetPart,
     UsagePart,
     WatchPart,
     LifecyclePart,

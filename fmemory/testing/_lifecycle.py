@@ -313,7 +313,15 @@ class HeadPart(LogSuiteBase):
         self.fill(log)
         assert log.verify(Head(7, bytes(32))) != ()
 
-    @pytest.mark.parametrize("pinned", ["", "6", "6:ab", "x:" + "0" * 64, 6, ("6", "0")])
+    def test_several_heads_name_the_events_behind_the_last_that_fits(self, log: LogBackend) -> None:
+        self.fill(log)
+        fits = str(log.head())
+        log.append(self.STREAM, (said_event("later"),))
+        (found,) = log.verify((Head(7, bytes(32)), fits))
+        assert (found.reason.value, found.first_seq, found.last_seq) == ("pinned_head", 7, 7)
+        assert log.verify([fits, log.head()]) == ()
+
+    @pytest.mark.parametrize("pinned", [[], "", "6", "6:ab", "x:" + "0" * 64, 6, ("6", "0")])
     def test_something_that_is_no_head_is_refused(self, log: LogBackend, pinned: object) -> None:
         self.fill(log)
         with self.nothing_written(log), pytest.raises(ContractError):

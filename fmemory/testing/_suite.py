@@ -6,6 +6,7 @@ from fmemory.testing._async import AsyncLoopsPart, AsyncTwinsPart
 from fmemory.testing._backend_processes import ProcessesPart
 from fmemory.testing._lifecycle import HeadPart, LifecyclePart, ReadOnlyPart
 from fmemory.testing._log_audit import AuditPart
+from fmemory.testing._log_compaction import CompactionPart, ErasedPastPart, ForgettingPart
 from fmemory.testing._log_past import DeletionPart, ForkPart, TimeTravelPart
 from fmemory.testing._log_reads import EventsPart, FollowPart, HistoryPart, ListingPart
 from fmemory.testing._log_writes import AppendPart, BatchPart, IdempotencyPart, ReceiptPart
@@ -77,6 +78,9 @@ class MemoryBackendSuite(
     TimeTravelPart,
     ForkPart,
     DeletionPart,
+    CompactionPart,
+    ErasedPastPart,
+    ForgettingPart,
     HeadPart,
     MachinePart,
 ):

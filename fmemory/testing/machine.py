@@ -37,8 +37,8 @@ from hypothesis.stateful import (
 
 from fmemory._audit import audit, default_actor
 from fmemory._json_values import JsonValue
-from fmemory.backend import LogBackend, MemoryBackend, MemoryView
-from fmemory.errors import Conflict, MemoryBackendError, Reason
+from fmemory.backend import LogBackend, LogView, MemoryBackend, MemoryView
+from fmemory.errors import Conflict, HistoryCompacted, MemoryBackendError, Reason
 from fmemory.log_models import Event, NewEvent, Receipt
 from fmemory.record_models import MemoryRecord, Note, PutRequest, check_put
 from fmemory.session_models import SessionManifest
@@ -59,6 +59,13 @@ IDS = ("a", "b", "c", "d")
 SESSIONS = ("s1", "s2", "s3")
 STREAMS = (("tools",), ("tools", "shell"))
 KEYS = ("k", "embedding_id")
+DELETIONS = {
+    "records_deleted",
+    "records_cleared",
+    "meta_cleared",
+    "session_deleted",
+    "stream_deleted",
+}
 
 record_values = st.builds(
     lambda record_id, timestamp, vector, text, embedding_id, namespace: MemoryRecord.create(
@@ -184,9 +191,13 @@ class MemoryMachine(RuleBasedStateMachine):
         self.handles = [self.memory]
         self.chance = random.Random(0)
         self.head = 0
+        self.compacted = 0
+        self.forgot_before = 0
+        self.stubs: set[int] = set()
+        self.views: dict[int, LogView] = {}
         self.revisions: dict[tuple[str, ...], int] = {}
         self.last_seqs: dict[tuple[str, ...], int] = {}
-        self.said: list[tuple[tuple[str, ...], object, str | None]] = []
+        self.said: list[tuple[int, tuple[str, ...], object, str | None]] = []
         self.moments: dict[int, tuple[ModelState, object]] = {}
         self.keyed: list[tuple[Step, object]] = []
         self.numbers = counter(1)
@@ -258,6 +269,7 @@ class MemoryMachine(RuleBasedStateMachine):
             one.close()
         self.memory = self.suite.open_backend(self.location)
         self.handles = [self.memory]
+        self.views.clear()
 
     @precondition(lambda self: self.suite.SHARED)
     @rule(number=st.integers(0, 2))
@@ -323,7 +335,10 @@ class MemoryMachine(RuleBasedStateMachine):
             return
         assert isinstance(found, Receipt), found
         assert (found.event_count, found.revision) == (len(given), actual + len(given))
-        self.said += [(stream, one.data, one.event_id) for one in given]
+        self.said += [
+            (found.seq - len(given) + number, stream, one.data, one.event_id)
+            for number, one in enumerate(given, 1)
+        ]
         if keyed and given:
             self.keyed.append((step, found))
 
@@ -375,7 +390,10 @@ class MemoryMachine(RuleBasedStateMachine):
         with self.audited(None, who):
             step = Step("fork_session", lambda _m: (source, onto), {"at": at})
             found = step.on(self.memory, self.memory)
-        if emptied(state, source) and not isinstance(found, Receipt):
+        if isinstance(found, HistoryCompacted):
+            assert at is not None
+            self.check_erased(at, found)
+        elif emptied(state, source) and not isinstance(found, Receipt):
             assert reason_of(found) is Reason.SESSION_NOT_FOUND
         elif emptied(self.model.state, onto) and not isinstance(found, Receipt):
             assert reason_of(found) in {Reason.TARGET_EXISTS, Reason.SESSION_NOT_FOUND}
@@ -395,12 +413,45 @@ class MemoryMachine(RuleBasedStateMachine):
         with self.audited(None, who):
             self.log.delete_stream(stream)
 
+    @precondition(lambda self: self.suite.LOG and self.head)
+    @rule(forget=st.none() | st.integers(0, 1000))
+    def compact(self, forget: int | None) -> None:
+        before = None if forget is None else 1 + forget % (self.head + 1)
+        self.in_step = True
+        assert self.log.compact(forget_before=before).upto == self.head
+        self.compacted = self.head
+        self.stubs = {one.seq for one in self.log.events(types=["event_forgotten"])}
+        assert before is None or max(self.stubs, default=0) < max(before, self.forgot_before)
+        self.forgot_before = max(self.forgot_before, before or 0)
+        # The id of a forgotten event is free, so the same write again is another one.
+        self.keyed = [
+            (step, found) for step, found in self.keyed if not self.stubs & seqs_of(found)
+        ]
+        self.in_step = False
+
+    @precondition(lambda self: self.suite.LOG and self.suite.TIME_TRAVEL)
+    @rule(which=st.integers(0, 1000))
+    def keep_a_view(self, which: int) -> None:
+        seqs = sorted(self.moments)
+        seq = seqs[which % len(seqs)]
+        self.views[seq] = self.views.get(seq) or self.log.at(seq)
+
     @precondition(lambda self: self.suite.LOG and self.suite.TIME_TRAVEL)
     @rule(which=st.integers(0, 1000))
     def look_back(self, which: int) -> None:
         seqs = sorted(self.moments)
         seq = seqs[which % len(seqs)]
-        assert self.observe(self.log.at(seq)) == self.moments[seq][1], f"at {seq}"
+        self.look_at(seq, self.log.at(seq))
+        for kept, view in self.views.items():
+            self.look_at(kept, view)
+
+    def look_at(self, seq: int, view: LogView) -> None:
+        try:
+            seen = self.observe(view)
+        except HistoryCompacted as error:
+            self.check_erased(seq, error)
+        else:
+            assert seen == self.moments[seq][1], f"at {seq}"
 
     # What must hold after every step
 
@@ -408,7 +459,9 @@ class MemoryMachine(RuleBasedStateMachine):
     def everything_readable_is_equal(self) -> None:
         self.expected = self.observe(self.model)
         for handle in self.handles:
-            assert self.observe(handle) == self.expected
+            # One that is not asked for long has many events to catch up with at once.
+            if handle is self.memory or self.chance.random() < 0.3:
+                assert self.observe(handle) == self.expected
 
     @invariant()
     def new_events_tell_who_when_and_why(self) -> None:
@@ -509,6 +562,11 @@ class MemoryMachine(RuleBasedStateMachine):
             seen.append(repr(memory.load_transcript_messages(one, last=2, after=1)))
         return seen
 
+    def check_erased(self, seq: int, error: HistoryCompacted) -> None:
+        """A past may be refused only where a deletion after it was compacted."""
+        assert seq == error.seq < error.floor <= self.compacted
+        assert self.log.event(error.floor).type in DELETIONS | {"event_forgotten"}
+
     def check_event(self, one: Event) -> None:
         assert one.seq == self.head + 1
         assert one.revision == self.revisions.get(one.stream, 0) + 1
@@ -533,10 +591,14 @@ class MemoryMachine(RuleBasedStateMachine):
         assert [one.seq for one in found] == list(range(1, self.head + 1))
         times = [one.recorded_at for one in found]
         assert times == sorted(times)
-        said_events = [
-            (one.stream, repr(one.data), one.event_id) for one in found if one.type == "word.said"
+        assert {one.seq for one in found if one.type == "event_forgotten"} == self.stubs
+        said_events = [one for one in found if one.type == "word.said"]
+        told = [one for one in self.said if one[0] not in self.stubs]
+        assert [(one.seq, one.stream, one.event_id) for one in said_events] == [
+            (seq, stream, key) for seq, stream, _, key in told
         ]
-        assert said_events == [(stream, repr(data), key) for stream, data, key in self.said]
+        for one, (_, _, data, _) in zip(said_events, told, strict=True):
+            assert one.seq <= self.compacted if one.erased else repr(one.data) == repr(data)
         listed = {one.stream: one.last_seq for one in self.log.list_streams((), 1000).streams}
         assert listed == self.last_seqs
         assert list(listed.values()) == sorted(listed.values(), reverse=True)
@@ -544,7 +606,10 @@ class MemoryMachine(RuleBasedStateMachine):
         state = self.model.state
         clear = {one for one in SESSIONS if not emptied(state, one)}
         assert sessions_now & clear == {one for one in clear if has_content(state, one)}
-        assert self.log.verify(self.log.head()) == ()
+        findings = self.log.verify(self.log.head())
+        assert [(one.damage, one.first_seq, one.last_seq) for one in findings] == (
+            [(False, min(self.stubs), max(self.stubs))] if self.stubs else []
+        )
 
 
 def machine_settings(rounds: int = ROUNDS_DEFAULT) -> settings:
@@ -597,6 +662,13 @@ def receipt_of(result: object) -> Receipt | None:
         return result
     found: object = getattr(result, "receipt", None)
     return found if isinstance(found, Receipt) else None
+
+
+def seqs_of(result: object) -> set[int]:
+    receipt = receipt_of(result)
+    if receipt is None:
+        return set()
+    return set(range(receipt.seq - receipt.event_count + 1, receipt.seq + 1))
 
 
 def without_receipt(result: object) -> object:

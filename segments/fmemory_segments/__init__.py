@@ -1,7 +1,7 @@
 """The log on disk: frames, segments, recovery. Knows bytes, no domain; docs/format.md owns them."""
 
 from fmemory_segments._stream_index import StreamIndex
-from fmemory_segments.compaction import Compaction, ErasedEvent, Erasure
+from fmemory_segments.compaction import Compaction, ErasedEvent, Erasure, forgotten
 from fmemory_segments.digest import (
     canonical_envelope,
     chain_step,
@@ -13,6 +13,7 @@ from fmemory_segments.errors import LogError, LogReason
 from fmemory_segments.event import (
     DIGEST_BYTES,
     EVENT_BYTES_MAX,
+    FORGOTTEN,
     FRAME_BYTES_MAX,
     LOC_ROW_BITS,
     NONCE_BYTES,
@@ -35,12 +36,14 @@ from fmemory_segments.event import (
 from fmemory_segments.filesystem import FileSystem, PosixFileSystem
 from fmemory_segments.finding import Finding
 from fmemory_segments.log import Log
+from fmemory_segments.pinned import Pinned, PinnedHeads
 from fmemory_segments.recovery import RecoveryReport
 from fmemory_segments.verify import verify_store
 
 __all__ = [
     "DIGEST_BYTES",
     "EVENT_BYTES_MAX",
+    "FORGOTTEN",
     "FRAME_BYTES_MAX",
     "LOC_ROW_BITS",
     "NONCE_BYTES",
@@ -61,6 +64,8 @@ __all__ = [
     "LogError",
     "LogReason",
     "Payload",
+    "Pinned",
+    "PinnedHeads",
     "PosixFileSystem",
     "RecoveryReport",
     "RowPage",
@@ -73,6 +78,7 @@ __all__ = [
     "canonical_envelope",
     "chain_step",
     "event_digest",
+    "forgotten",
     "payload_digest",
     "row_digests",
     "verify_store",

@@ -247,9 +247,7 @@ def decode_meta(meta: Buffer, header: FrameHeader) -> BatchMeta:
         meta = memoryview(meta)[: header.meta_bytes]
     try:
         events = _DECODE(meta)
-    except msgspec.MsgspecError as error:
-        raise FrameDamage("content", f"meta: {error}") from error
-    except UnicodeDecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameDamage("content", f"meta: {error}") from error
     if len(events) != header.event_count:
         raise FrameDamage(

@@ -16,6 +16,15 @@ from typing import Final, NamedTuple
 
 from fmemory_segments._files import OpenFile
 from fmemory_segments._header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_header, unpack_header
+from fmemory_segments._manifest import (
+    MANIFEST_BYTES_MAX,
+    MANIFEST_NAME,
+    SEGMENT_NAME,
+    Manifest,
+    SegmentName,
+    manifest_name,
+    unpack_manifest,
+)
 from fmemory_segments._walk import read_exactly
 from fmemory_segments.errors import (
     LogCorrupt,
@@ -28,77 +37,224 @@ from fmemory_segments.errors import (
 )
 from fmemory_segments.filesystem import FileSystem, is_full
 
+__all__ = ["SEGMENT_NAME"]  # Where other modules look for the form of a segment's name.
+
 LOCK_NAME: Final = "LOCK"
+COMPACT_LOCK_NAME: Final = "COMPACT.LOCK"
 TIP_NAME: Final = "TIP"
 TMP_NAME: Final = "tmp"
 QUARANTINE_NAME: Final = "quarantine"
-OWN_NAMES: Final = frozenset({LOCK_NAME, TIP_NAME, TMP_NAME, QUARANTINE_NAME})
-SEGMENT_NAME: Final = re.compile(r"seg-([0-9]{20})-([0-9]{6})\.log")
-HALF_MADE_NAME: Final = re.compile(r"new-[0-9a-f]{16}")
-MANIFEST_NAME: Final = re.compile(r"manifest-[0-9]{12}\.mf")
+OWN_NAMES: Final = frozenset({LOCK_NAME, COMPACT_LOCK_NAME, TIP_NAME, TMP_NAME, QUARANTINE_NAME})
+HALF_MADE: Final = "new-"
+HALF_COMPACTED: Final = "compact-"
+HALF_MADE_NAME: Final = re.compile(r"(new-|compact-)[0-9a-f]{16}")
+LISTINGS_MAX: Final = 16
 
 
-class SegmentName(NamedTuple):
-    """The name of a segment file, which sorts as its events do."""
+class Vanished(Exception):  # noqa: N818 - names what was found; never reaches a caller
+    """A segment file is not there any more: a compaction took its place, or somebody removed it.
 
-    base_seq: int
-    generation: int
+    Attributes:
+        path: Where it was.
+    """
 
-    def __str__(self) -> str:
-        return f"seg-{self.base_seq:020}-{self.generation:06}.log"
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.path = path
 
 
-class Listing(NamedTuple):
-    """The names in a store's folder, by meaning.
+class Names(NamedTuple):
+    """The names in a store's folder, by form.
 
     Attributes:
         segments: In order of base seq.
-        manifests: Of a compacted store.
+        manifests: Their numbers, ascending.
         foreign: Not ours.
         is_marked: True if LOCK or TIP is there: the folder was used as a store before.
     """
 
     segments: list[SegmentName]
-    manifests: list[str]
+    manifests: list[int]
     foreign: list[str]
     is_marked: bool
 
 
-def sort_names(names: list[str]) -> Listing:
-    """What the names of a folder mean.
+class Listing(NamedTuple):
+    """What a store's folder holds, by meaning.
+
+    Attributes:
+        segments: Those that hold, in order: the ones of the manifest, whether they are there or
+            not, and those that were found behind them.
+        manifest: The one that holds; None before the first compaction.
+        manifests: Numbers of all manifest files, ascending.
+        broken: Names of manifests that are not whole, with what is wrong.
+        obsolete: Segments that are still there though the manifest has replaced them.
+        debris: Compacted segments that no manifest lists: a compaction ended before it took effect.
+        foreign: Names that are somebody else's.
+        is_marked: True if LOCK or TIP is there: the folder was used as a store before.
+    """
+
+    segments: list[SegmentName]
+    manifest: Manifest | None
+    manifests: list[int]
+    broken: dict[str, str]
+    obsolete: list[SegmentName]
+    debris: list[SegmentName]
+    foreign: list[str]
+    is_marked: bool
+
+
+def sort_names(names: list[str]) -> Names:
+    """What the names of a folder say by their form.
 
     >>> sort_names(["LOCK", "notes.txt", "seg-00000000000000000001-000000.log"]).foreign
     ['notes.txt']
     """
     segments, manifests, foreign = [], [], []
     for name in names:
-        if found := SEGMENT_NAME.fullmatch(name):
-            segments.append(SegmentName(int(found[1]), int(found[2])))
-        elif MANIFEST_NAME.fullmatch(name):
-            manifests.append(name)
+        if found := SegmentName.parse(name):
+            segments.append(found)
+        elif match := MANIFEST_NAME.fullmatch(name):
+            manifests.append(int(match[1]))
         elif name not in OWN_NAMES:
             foreign.append(name)
     marked = LOCK_NAME in names or TIP_NAME in names
-    return Listing(sorted(segments), manifests, foreign, marked)
+    return Names(sorted(segments), sorted(manifests), foreign, marked)
 
 
 def list_store(fs: FileSystem, folder: Path) -> Listing:
-    """The names in the folder by meaning.
+    """Which files of the folder hold the log, and what the others are.
+
+    Takes no lock: where a compaction removes what was just listed, the folder is listed again.
 
     Raises:
-        LogReadFailed: The folder cannot be listed.
-        UnsupportedFormat: A newer version compacted the store.
+        LogReadFailed: The folder or a manifest cannot be read.
+        LogCorrupt: The manifest is damaged, and what the one before lists is not there any more.
+
+    Cost: one listing; the manifest is read, and headers of compacted segments it does not list.
     """
     with reading(folder):
-        listing = sort_names(fs.list_names(folder))
-    if listing.manifests:
-        raise UnsupportedFormat(
-            f"store format: expected a store that was never compacted, got {listing.manifests[0]} "
-            f"({folder}); nothing was changed; open it with a newer version of fmemory",
-            reason=LogReason.COMPACTED_STORE,
-            path=folder,
-        )
-    return listing
+        for _ in range(LISTINGS_MAX - 1):
+            with suppress(Vanished):
+                return _sort_store(fs, folder, sort_names(fs.list_names(folder)))
+        try:
+            return _sort_store(fs, folder, sort_names(fs.list_names(folder)))
+        except Vanished as gone:
+            raise missing_file(gone.path) from gone
+
+
+def read_manifest(fs: FileSystem, folder: Path, number: int) -> Manifest | str:
+    """The manifest of this number; words for what is wrong if it is not whole.
+
+    Raises:
+        OSError: The system could not read it.
+        Vanished: It is not there.
+    """
+    data = read_manifest_bytes(fs, folder, number)
+    if len(data) > MANIFEST_BYTES_MAX:
+        return f"at most {MANIFEST_BYTES_MAX} bytes, got more"
+    return unpack_manifest(data, number)
+
+
+def read_manifest_bytes(fs: FileSystem, folder: Path, number: int) -> bytes:
+    """The bytes of a manifest's file, and no more than one may have, plus one.
+
+    Raises:
+        OSError, Vanished: As `read_manifest`.
+    """
+    path = folder / manifest_name(number)
+    try:
+        file = OpenFile(fs.open_file(path, write=False, create=False), fs.close)
+    except FileNotFoundError as error:
+        raise Vanished(path) from error
+    return read_exactly(fs.pread, file.fd, min(fs.size(file.fd), MANIFEST_BYTES_MAX + 1), 0)
+
+
+def missing_file(path: Path) -> LogCorrupt:
+    """The error for a segment that must be there and is not."""
+    name = SegmentName.parse(path.name)
+    return LogCorrupt(
+        f"segments: expected {path.name}, as the folder and its manifest say, got none ({path}); "
+        "no file was changed; put the missing file back, or restore a backup",
+        reason=LogReason.MISSING_SEGMENT,
+        path=path,
+        first_seq=name.base_seq if name else None,
+    )
+
+
+def _sort_store(fs: FileSystem, folder: Path, names: Names) -> Listing:
+    manifest, broken = _choose_manifest(fs, folder, names)
+    listed = manifest.names() if manifest else []
+    held, replaced = set(listed), set(manifest.obsolete if manifest else ())
+    last_seq = manifest.last_seq if manifest else 0
+    behind, obsolete, debris, foreign = [], [], [], list(names.foreign)
+    for name in names.segments:
+        if name in held:
+            continue
+        if str(name) in replaced:
+            obsolete.append(name)
+        elif name.generation and _is_compacted(fs, folder / str(name)):
+            debris.append(name)
+        elif name.base_seq > last_seq:
+            behind.append(name)
+        else:
+            foreign.append(str(name))
+    segments = [*listed, *behind]
+    if manifest is None and (broken or debris) and (not segments or segments[0].base_seq != 1):
+        raise _no_manifest(folder, broken)
+    return Listing(
+        segments,
+        manifest,
+        names.manifests,
+        broken,
+        obsolete,
+        debris,
+        foreign,
+        names.is_marked,
+    )
+
+
+def _choose_manifest(
+    fs: FileSystem, folder: Path, names: Names
+) -> tuple[Manifest | None, dict[str, str]]:
+    """The highest manifest that is whole, and those above it that are not.
+
+    One below a broken one holds only if all that it lists is there. Files are removed after the
+    manifest that replaces them is on disk, so then the broken one never took effect, or replaced
+    them by files of the same events.
+    """
+    broken: dict[str, str] = {}
+    present = {str(name) for name in names.segments}
+    for number in reversed(names.manifests):
+        found = read_manifest(fs, folder, number)
+        if isinstance(found, str):
+            broken[manifest_name(number)] = found
+            continue
+        if broken and not present.issuperset(one.name for one in found.segments):
+            raise _no_manifest(folder, broken)
+        return found, broken
+    return None, broken
+
+
+def _is_compacted(fs: FileSystem, path: Path) -> bool:
+    """True if a file's header is whole and says that it belongs to a compaction."""
+    try:
+        file = OpenFile(fs.open_file(path, write=False, create=False), fs.close)
+    except FileNotFoundError as error:
+        raise Vanished(path) from error
+    header = unpack_header(read_exactly(fs.pread, file.fd, SEGMENT_HEADER_BYTES, 0))
+    return header is not None and header.is_compacted
+
+
+def _no_manifest(folder: Path, broken: dict[str, str]) -> LogCorrupt:
+    name, evidence = next(iter(broken.items()), ("manifest-*.mf", "one, got none"))
+    return LogCorrupt(
+        f"manifest: expected {evidence} ({folder / name}); the files that it replaced are gone, so "
+        "nothing else says which segments hold; no file was changed; put a good copy of it back, "
+        "or restore a backup",
+        reason=LogReason.MANIFEST,
+        path=folder / name,
+    )
 
 
 def open_segment(
@@ -111,12 +267,16 @@ def open_segment(
 
     Raises:
         LogCorrupt: The header is damaged, contradicts the name, or belongs to another store.
+        Vanished: There is no such file any more.
         UnsupportedFormat: A newer version wrote it.
         LogReadFailed: The system could not open or read it.
     """
     path = folder / str(name)
     with reading(path):
-        file = OpenFile(fs.open_file(path, write=write, create=False), fs.close)
+        try:
+            file = OpenFile(fs.open_file(path, write=write, create=False), fs.close)
+        except FileNotFoundError as error:
+            raise Vanished(path) from error
         data = read_exactly(fs.pread, file.fd, SEGMENT_HEADER_BYTES, 0)
     header = unpack_header(data)
     if header is None:
@@ -138,10 +298,10 @@ def open_segment(
             offset=0,
             first_seq=name.base_seq,
         )
-    if header.generation and not header.took_tail:
+    if header.generation and not (header.took_tail or header.is_compacted):
         raise UnsupportedFormat(
-            f"segment: expected one that was never compacted, got generation {header.generation} "
-            f"({path}); nothing was changed; open it with a newer version of fmemory",
+            f"segment: expected a reason for another generation, got {header.generation} without "
+            f"a known flag ({path}); nothing was changed; open it with a newer version of fmemory",
             reason=LogReason.COMPACTED_STORE,
             path=path,
             first_seq=name.base_seq,
@@ -168,12 +328,17 @@ def open_segment(
 
 
 @contextmanager
-def half_made(fs: FileSystem, folder: Path) -> Iterator[tuple[int, Path]]:
-    """A new file in `tmp/` for the length of a block; removed if it was not renamed by the end."""
+def half_made(
+    fs: FileSystem, folder: Path, *, prefix: str = HALF_MADE
+) -> Iterator[tuple[int, Path]]:
+    """A new file in `tmp/` for the length of a block; removed if it was not renamed by the end.
+
+    Args:
+        prefix: `HALF_MADE` under the lock of the log, `HALF_COMPACTED` under that of compaction.
+    """
     tmp = folder / TMP_NAME
     fs.make_folders(tmp)
-    path = tmp / f"new-{secrets.token_hex(8)}"
-    assert HALF_MADE_NAME.fullmatch(path.name)
+    path = tmp / f"{prefix}{secrets.token_hex(8)}"
     fd = fs.create_file(path)
     try:
         yield fd, path

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
+from fmemory_segments._compacted_read import RowDigests
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import ITEM_BYTES, EventMeta, RowsPlace
 from fmemory_segments._frame import FrameDamage, pad8
@@ -66,7 +67,10 @@ class ChainCache:
 
 
 class CheckedFrame(NamedTuple):
-    """A frame whose bytes were all checked, with the digests of its payloads."""
+    """A frame whose bytes were all checked, with the digests of its payloads.
+
+    Of a LEDGER only those in the range that was asked for: the others are empty.
+    """
 
     number: int
     batch: BatchMeta
@@ -91,9 +95,16 @@ def checked_frames(core: Core, segment: Segment, after: int, upto: int) -> Itera
         return
     first = segment.index.frame_of(max(after + 1, segment.base_seq))
     last = segment.index.frame_of(min(upto, segment.next_seq - 1))
+    is_compacted = segment.header.is_compacted
+    rows = RowDigests(core, segment, after, upto) if is_compacted else None
     for number, batch, data in read_frames(core, segment, range(first, last + 1)):
         try:
-            digests = [_payload_digest(meta, data) for meta in batch.events]
+            digests = [
+                _payload_digest(meta, data)
+                if rows is None or not meta.has_rows
+                else (rows.payload_digest(seq, meta) if after < seq <= upto else b"")
+                for seq, meta in enumerate(batch.events, batch.header.first_seq)
+            ]
         except FrameDamage as damage:
             raise frame_damage(
                 segment,

@@ -5,6 +5,7 @@ records (docs/format.md section 5) are the records here, byte for byte. It knows
 record ids and payloads stay on disk. About 41 bytes for an event of one row.
 
 Behind the newest event stands one record more, whose slot is where the next event's will begin.
+A slot whose start is 0 is that of a row or payload that was erased.
 
 One thread appends at a time. Lookups of what was appended before need no lock: growing replaces
 the arrays by longer copies and never moves an entry, and counts are raised last.
@@ -12,16 +13,25 @@ the arrays by longer copies and never moves an entry, and counts are raised last
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fmemory_segments._batch import BatchMeta
-from fmemory_segments._event_meta import ITEM_BYTES, BlobPlace, ErasedPlace, EventMeta, RowsPlace
+from fmemory_segments._event_meta import (
+    ITEM_BYTES,
+    BlobPlace,
+    ErasedPlace,
+    EventMeta,
+    RowsPlace,
+    unpack_bits,
+)
 from fmemory_segments._frame import ALIGNMENT, pad8
+from fmemory_segments._places import BlobAt, Int64Array, RowPlace, RowPlaces, RunPlace
 from fmemory_segments.event import (
     LOC_ROW_BITS,
     NONCE_BYTES,
@@ -31,7 +41,19 @@ from fmemory_segments.event import (
     UInt64Array,
 )
 
-Int64Array: TypeAlias = npt.NDArray[np.int64]
+__all__ = [
+    "EVENT_COLUMN",
+    "EVENT_FIELDS",
+    "SLOT_COLUMN",
+    "SLOT_FIELDS",
+    "BlobAt",
+    "Int64Array",
+    "RowPlace",
+    "RowPlaces",
+    "RunPlace",
+    "SegmentIndex",
+]
+
 Number = TypeVar("Number", bound=np.generic)
 
 EVENT_COLUMN = Struct("<IIIII")
@@ -46,82 +68,6 @@ _FRAME, _STREAM, _SLOT, _MATRIX, _SHAPE = range(5)
 _START, _LENGTH, _CRC, _EMBEDDING = range(4)
 _U32 = Struct("<I")
 _EVENT_AND_END = Struct("<IIIIIIII")
-
-
-class RowPlace(NamedTuple):
-    """Where one row is. Offsets count from the start of the file.
-
-    Attributes:
-        frame: Number of its frame in the segment.
-        note_offset: Of the note body.
-        note_bytes: Its size.
-        vector_offset: Of the vector, a multiple of its item size.
-        dim: Its length.
-        dtype: 1 float32, 2 float64.
-        crc: `crc(note ‖ vector)`.
-        embedding_id: As stored.
-    """
-
-    frame: int
-    note_offset: int
-    note_bytes: int
-    vector_offset: int
-    dim: int
-    dtype: int
-    crc: int
-    embedding_id: str | None
-
-
-class RowPlaces(NamedTuple):
-    """Where rows are, column by column, in the order asked for. Offsets count as in `RowPlace`.
-
-    Attributes:
-        frames: uint32: number of the frame.
-        note_offsets: int64.
-        note_bytes: uint32.
-        vector_offsets: int64.
-        vector_bytes: int64.
-        shapes: uint32: `dim << 2 | dtype`, so rows of equal shape can share a matrix.
-        crcs: uint32.
-        embeddings: uint32: number in the segment's `embedding_ids`.
-    """
-
-    frames: UInt32Array
-    note_offsets: Int64Array
-    note_bytes: UInt32Array
-    vector_offsets: Int64Array
-    vector_bytes: Int64Array
-    shapes: UInt32Array
-    crcs: UInt32Array
-    embeddings: UInt32Array
-
-
-class RunPlace(NamedTuple):
-    """Where consecutive rows of one event are. Offsets count as in `RowPlace`.
-
-    Attributes:
-        frame: Number of their frame.
-        note_offset: Of the first note body; the others follow.
-        note_bytes: Of all of them.
-        vector_offset: Of the first vector; the others follow.
-        shape: `dim << 2 | dtype`.
-        embeddings: uint32, one a row: number in the segment's `embedding_ids`.
-    """
-
-    frame: int
-    note_offset: int
-    note_bytes: int
-    vector_offset: int
-    shape: int
-    embeddings: UInt32Array
-
-
-class BlobAt(NamedTuple):
-    """Where a payload of bytes is: the nonce at `offset` of the file, the bytes behind it."""
-
-    offset: int
-    length: int
-    crc: int
 
 
 class SegmentIndex:
@@ -161,7 +107,7 @@ class SegmentIndex:
         frames: UInt32Array,
         streams: Sequence[Stream],
         embedding_ids: Sequence[str | None],
-    ) -> SegmentIndex:
+    ) -> Self:
         """The index with these columns; their content must have been checked.
 
         Slots and frames are kept as they are given, events are copied.
@@ -201,6 +147,11 @@ class SegmentIndex:
     def slots(self) -> UInt32Array:
         """The slot columns: shape (slot_count, 4), in the order of `SLOT_FIELDS`."""
         return self._slots[: self.slot_count]
+
+    @property
+    def living_slots(self) -> int:
+        """How many slots hold data: those of what was erased say no place."""
+        return int(np.count_nonzero(self.slots[:, _START]))
 
     @property
     def frame_offsets(self) -> Int64Array:
@@ -263,7 +214,7 @@ class SegmentIndex:
         """Where the row at this loc is.
 
         Raises:
-            KeyError: No row of this segment has this loc.
+            KeyError: No row of this segment has this loc, or it was erased: see `slot_of`.
 
         Cost: about 1.5 µs.
         """
@@ -280,6 +231,8 @@ class SegmentIndex:
         start, length, crc, embedding = SLOT_COLUMN.unpack_from(
             self._slot_bytes, 16 * (first + row)
         )
+        if not start:
+            raise KeyError(loc)
         offset = ALIGNMENT * int(self._frames[frame])
         dim = shape >> 2
         vector_offset = offset + matrix + row * dim * ITEM_BYTES[dtype]
@@ -315,7 +268,7 @@ class SegmentIndex:
             self._slot_bytes, 16 * (first + row + count - 1)
         )
         note_bytes = last + length - start
-        if int(slots[:, _LENGTH].sum()) != note_bytes:
+        if int(slots[:, _LENGTH].sum()) != note_bytes or not slots[:, _START].all():
             return None
         offset = ALIGNMENT * int(self._frames[frame])
         vector_offset = offset + matrix + row * (shape >> 2) * ITEM_BYTES[dtype]
@@ -330,23 +283,15 @@ class SegmentIndex:
             locs: uint64, shape (n,).
 
         Raises:
-            KeyError: No row of this segment has one of these locs.
+            KeyError: No row of this segment has one of these locs, or one was erased.
 
         Cost: about 30 µs and 0.03 µs a row, wherever the rows are.
         """
-        event_count, events = self.event_count, self._events
-        packed = locs.astype(np.int64)
-        numbers = (packed >> LOC_ROW_BITS) - self.base_seq
-        rows = packed & (1 << LOC_ROW_BITS) - 1
-        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < event_count):
-            raise KeyError("a loc of another segment")
-        of_event = events.take(numbers, 0)
+        rows, of_event, slots = self._find(locs)
         shapes = of_event[:, _SHAPE]
-        slots = of_event[:, _SLOT] + rows
-        ends = events[numbers + 1, _SLOT]
-        if (slots >= ends).any() or not (shapes + 1 & 2).all():
-            raise KeyError("a loc that has no row")
         of_slot = self._slots.take(slots, 0)
+        if not of_slot[:, _START].all():
+            raise KeyError("a loc whose row was erased")
         frames = of_event[:, _FRAME]
         offsets = self._frames.take(frames).astype(np.int64) * ALIGNMENT
         # dtype 1 has items of 4 bytes, dtype 2 of 8.
@@ -362,6 +307,40 @@ class SegmentIndex:
             embeddings=of_slot[:, _EMBEDDING],
         )
 
+    def _find(self, locs: UInt64Array) -> tuple[Int64Array, UInt32Array, Int64Array]:
+        """Row in its event, event columns and slot of each of these locs.
+
+        Raises:
+            KeyError: No row of this segment has one of these locs.
+        """
+        event_count, events = self.event_count, self._events
+        packed = locs.astype(np.int64)
+        numbers = (packed >> LOC_ROW_BITS) - self.base_seq
+        rows = packed & (1 << LOC_ROW_BITS) - 1
+        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < event_count):
+            raise KeyError("a loc of another segment")
+        of_event = events.take(numbers, 0)
+        slots = of_event[:, _SLOT] + rows
+        is_behind = rows.any() and (slots >= events[numbers + 1, _SLOT]).any()
+        if is_behind or not (of_event[:, _SHAPE] + 1 & 2).all():
+            raise KeyError("a loc that has no row")
+        return rows, of_event, slots
+
+    def slot_of(self, loc: int) -> int | None:
+        """Number of the slot of the row at a loc, erased or not; None if no row has it."""
+        event = (loc >> LOC_ROW_BITS) - self.base_seq
+        if not 0 <= event < self.event_count:
+            return None
+        _, _, first, _, shape, _, _, end = _EVENT_AND_END.unpack_from(self._event_bytes, 20 * event)
+        number = int(first) + (loc & (1 << LOC_ROW_BITS) - 1)
+        return number if number < end and 1 <= shape & 3 <= 2 else None
+
+    def slot_range(self, first_seq: int, last_seq: int) -> tuple[int, int]:
+        """Number of the first slot of these events, and of the first one behind them."""
+        events, base_seq = self._events, self.base_seq
+        first, end = events[first_seq - base_seq, _SLOT], events[last_seq + 1 - base_seq, _SLOT]
+        return int(first), int(end)
+
     def frame_of(self, seq: int) -> int:
         """Number of the frame that holds this event.
 
@@ -372,6 +351,23 @@ class SegmentIndex:
         if not 0 <= event < self.event_count:
             raise KeyError(seq)
         return int(_U32.unpack_from(self._event_bytes, 20 * event)[0])
+
+    def seqs_of_frame(self, frame: int) -> tuple[int, int]:
+        """First and last seq of the events, or of the rows, in a frame. Cost: O(log events)."""
+        seqs = range(self.base_seq, self.last_seq + 1)
+        first = bisect_left(seqs, frame, key=self.frame_of)
+        last = bisect_right(seqs, frame, lo=first, key=self.frame_of) - 1
+        return self.base_seq + first, self.base_seq + last
+
+    def slot_counts(self, frames: UInt32Array) -> Int64Array:
+        """How many rows and other payloads each of these frames has. Cost: O(events)."""
+        events, slot_count = self.events, self.slot_count
+        ends = np.append(events[:, _SLOT].astype(np.int64), slot_count)
+        of_event = np.ascontiguousarray(events[:, _FRAME])
+        first = np.searchsorted(of_event, frames, "left")
+        after = np.searchsorted(of_event, frames, "right")
+        counts: Int64Array = ends[after] - ends[first]
+        return counts
 
     def frame_offset(self, frame: int) -> int:
         """Offset in the file of the frame with this number."""
@@ -441,12 +437,13 @@ class SegmentIndex:
         shape = place.dim << 2 | place.dtype
         if count == 1:
             length = _U32.unpack_from(place.note_offsets, 4)[0]
-            crc = _U32.unpack(place.row_crcs)[0]
+            crc = 0 if place.erased else _U32.unpack(place.row_crcs)[0]
             embedding_id = place.embedding_ids[0]
             embedding = self._embedding_numbers.get(embedding_id)
             if embedding is None:
                 embedding = self._number_embedding(embedding_id)
-            SLOT_COLUMN.pack_into(self._slot_bytes, 16 * slot, notes_start, length, crc, embedding)
+            start = 0 if place.erased else notes_start
+            SLOT_COLUMN.pack_into(self._slot_bytes, 16 * slot, start, length, crc, embedding)
             return pad8(notes_start + length), shape, 1
         offsets = np.frombuffer(place.note_offsets, "<u4")
         filled = self._slots[slot : slot + count]
@@ -464,6 +461,8 @@ class SegmentIndex:
             filled[:, _EMBEDDING] = np.array(numbers, "<u4")[chosen]
         else:
             filled[:, _EMBEDDING] = numbers[0]
+        if place.erased:
+            filled[unpack_bits(place.erased, count)] = 0
         return pad8(notes_start + int(offsets[-1])), shape, count
 
     def _number_stream(self, stream: Stream) -> int:

@@ -16,10 +16,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fmemory_segments._catalog import QUARANTINE_NAME, TMP_NAME
+from fmemory_segments._catalog import QUARANTINE_NAME, TMP_NAME, Vanished, missing_file
 from fmemory_segments._columns import SegmentIndex
 from fmemory_segments._files import OpenFile
 from fmemory_segments._header import SEGMENT_HEADER_BYTES, SegmentHeader
+from fmemory_segments._lock import FileLock
+from fmemory_segments._manifest import Manifest
 from fmemory_segments._recent import Recent
 from fmemory_segments._stream_index import StreamIndex
 from fmemory_segments._tip import Tip, TipFile
@@ -113,6 +115,18 @@ class Segment:
         return self.header.base_seq + self.index.event_count
 
 
+class LastCompaction(NamedTuple):
+    """How the last compaction of this handle ended.
+
+    Attributes:
+        time_ns: When.
+        failure: What it was stopped by; "" = it took effect, or found nothing to do.
+    """
+
+    time_ns: int
+    failure: str
+
+
 class SegmentsByBase(NamedTuple):
     """Segments with their base seqs, to look one up by seq.
 
@@ -147,6 +161,10 @@ class Core:
         self.notices: list[str] = []
         self.state: State = "ok"
         self.poison: LogPoisoned | None = None
+        self.manifest: Manifest | None = None
+        self.last_compaction: LastCompaction | None = None
+        self.compact_lock: FileLock | None = None
+        self.find_again: Callable[[Path], None] = _never_vanishes
         self._opened: deque[Segment] = deque()
         self.durable_seq: Callable[[], int] = lambda: 0
 
@@ -154,6 +172,11 @@ class Core:
     def active(self) -> Segment:
         """The last segment."""
         return self.segments[-1]
+
+    @property
+    def manifest_no(self) -> int:
+        """Number of the manifest that says which segments hold; 0 = never compacted."""
+        return self.manifest.number if self.manifest is not None else 0
 
     @property
     def quarantine(self) -> Path:
@@ -188,12 +211,15 @@ class Core:
 
         Raises:
             OSError: The system could not open it.
+            Vanished: It is not there any more; `find_again`, then look the event up anew.
         """
         file = segment.file
         if file is None:
-            file = OpenFile(
-                self.fs.open_file(segment.path, write=False, create=False), self.fs.close
-            )
+            try:
+                fd = self.fs.open_file(segment.path, write=False, create=False)
+            except FileNotFoundError as error:
+                raise Vanished(segment.path) from error
+            file = OpenFile(fd, self.fs.close)
             segment.file = file
             self.limit_files(segment)
         return file
@@ -211,6 +237,11 @@ class Core:
     def forget_files(self) -> None:
         """The segments are about to be replaced by new ones: their files are not counted here."""
         self._opened.clear()
+
+    def keep_files(self) -> None:
+        """Segments were replaced: let go of the files of those that are not in use any more."""
+        used = {id(segment) for segment in self.segments}
+        self._opened = deque(segment for segment in self._opened if id(segment) in used)
 
     def read_tip(self) -> Tip:
         """What TIP says; nothing where it is not there."""
@@ -294,6 +325,11 @@ class Core:
             offset=offset,
             first_seq=first_seq,
         )
+
+
+def _never_vanishes(path: Path) -> None:
+    """What `find_again` does where nobody keeps the segments up to date."""
+    raise missing_file(path)
 
 
 def _copy(error: LogPoisoned) -> LogPoisoned:

@@ -2,7 +2,7 @@
 
 docs/format.md sections 4 and 6 own the fields. An entry survives erasure of the payload. Decoding
 builds nothing but the structs below; whether the places lie inside the frame's data is checked by
-`_batch` and `_compacted`, which know the frame.
+`_batch` and `_block`, which know the frame.
 """
 
 from __future__ import annotations

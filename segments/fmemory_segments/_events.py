@@ -1,7 +1,8 @@
 """Reading events: folds for an index, envelopes in order, payloads by seq.
 
-No lock is held between items: an iterator works on the segments as they were when it reached them,
-and everything up to `upto` stays what it is.
+No lock is held between items. Everything up to `upto` stays what it is, but not the files it is in:
+an iterator knows the seq it has come to and no more, so where a compaction takes a file away it
+goes on in the one that took its place.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import numpy as np
 from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
+from fmemory_segments._catalog import Vanished
 from fmemory_segments._columns import BlobAt
+from fmemory_segments._compacted_index import CompactedIndex
+from fmemory_segments._compacted_read import read_row_payloads
 from fmemory_segments._core import Core, Segment
-from fmemory_segments._event_meta import EventMeta, RowsPlace
+from fmemory_segments._event_meta import BlockRows, EventMeta, RowsPlace
 from fmemory_segments._frame import FrameDamage
 from fmemory_segments._frames import (
     find_seal,
@@ -62,28 +66,47 @@ def fold(core: Core, after: int, upto: int, stream: Stream | None) -> Iterator[E
 def _fold_segments(
     core: Core, after: int, upto: int, stream: Stream | None
 ) -> Iterator[Envelope | RowRun]:
-    for segment in core.segments:
-        if segment.base_seq > upto or segment.next_seq - 1 <= after:
+    position = max(after, 0)
+    while position < upto:
+        segment = _segment_after(core, position)
+        last = min(upto, segment.next_seq - 1)
+        try:
+            # All that is read is read before the first item: nothing is yielded twice.
+            items = _fold_segment(core, segment, position, last, stream)
+        except Vanished as gone:
+            core.find_again(gone.path)
             continue
-        yield from _fold_segment(core, segment, after, upto, stream)
+        yield from items
+        position = last
     if stream is None:
         with core.tail_lock:
             core.recent.folded(upto)
 
 
+def _segment_after(core: Core, position: int) -> Segment:
+    """The segment that holds the event behind a position, as they are now.
+
+    Raises:
+        LogClosed: The log was closed meanwhile.
+    """
+    if not core.segments:
+        core.check()
+    return core.segment_of(position + 1)
+
+
 def _fold_segment(
     core: Core, segment: Segment, after: int, upto: int, stream: Stream | None
 ) -> Iterator[Envelope | RowRun]:
+    """The events of one segment. Its file is read before this returns, and not any more then."""
     if stream is not None and not segment.index.has_stream(stream):
-        return
+        return iter(())
     if segment.is_sealed:
-        yield from load_seal(core, segment).fold(after, upto, stream)
-        return
+        return load_seal(core, segment).fold(after, upto, stream)
     start = max(after, segment.base_seq - 1)
     with core.tail_lock:
         recent = core.recent.since(start, upto)
     metas = recent if recent is not None else list(_metas(core, segment, start, upto, stream))
-    yield from _fold_metas(metas, after, upto, stream)
+    return _fold_metas(metas, after, upto, stream)
 
 
 def load_seal(core: Core, segment: Segment) -> Seal:
@@ -217,20 +240,29 @@ def envelopes(
 ) -> Iterator[Envelope]:
     """Envelopes with `after < seq <= upto`, by seq."""
     left = limit if limit is not None else upto - after
-    if left <= 0:
-        return
-    segments = core.segments
-    for segment in reversed(segments) if backwards else segments:
-        if segment.base_seq > upto or segment.next_seq - 1 <= after:
+    while left > 0 and after < upto:
+        segment = _segment_after(core, upto - 1 if backwards else after)
+        low, high = max(after, segment.base_seq - 1), min(upto, segment.next_seq - 1)
+        try:
+            for header, events in _frames_of(core, segment, low, high, stream, backwards=backwards):
+                pairs = list(enumerate(events, header.first_seq))
+                for seq, event in reversed(pairs) if backwards else pairs:
+                    if after < seq <= upto and (stream is None or event.stream == stream):
+                        yield event.envelope(seq, header.time_ns)
+                        left -= 1
+                        if not left:
+                            return
+                if backwards:
+                    upto = min(upto, header.first_seq - 1)
+                else:
+                    after = max(after, header.last_seq)
+        except Vanished as gone:
+            core.find_again(gone.path)
             continue
-        for header, events in _frames_of(core, segment, after, upto, stream, backwards=backwards):
-            pairs = list(enumerate(events, header.first_seq))
-            for seq, event in reversed(pairs) if backwards else pairs:
-                if after < seq <= upto and (stream is None or event.stream == stream):
-                    yield event.envelope(seq, header.time_ns)
-                    left -= 1
-                    if not left:
-                        return
+        if backwards:
+            upto = min(upto, low)
+        else:
+            after = max(after, high)
 
 
 def _frames_of(
@@ -256,14 +288,26 @@ def _frames_of(
 def count_usage(core: Core, upto: int) -> dict[tuple[Stream, str], tuple[int, int]]:
     """Events and payload bytes by stream and type, of all events up to a seq."""
     found: dict[tuple[Stream, str], tuple[int, int]] = {}
-    for segment in core.segments:
-        if segment.base_seq > upto:
-            break
-        for header, events in _frames_of(core, segment, 0, upto, None, backwards=False):
-            for event in events[: upto - header.first_seq + 1]:
-                name = (event.stream, event.type)
-                count, size = found.get(name, (0, 0))
-                found[name] = (count + 1, size + payload_extent(event)[1])
+    position = 0
+    while position < upto:
+        segment = _segment_after(core, position)
+        last, index = min(upto, segment.next_seq - 1), segment.index
+        try:
+            for header, events in _frames_of(core, segment, position, last, None, backwards=False):
+                for seq, event in enumerate(events, header.first_seq):
+                    if not position < seq <= last:
+                        continue
+                    name = (event.stream, event.type)
+                    count, size = found.get(name, (0, 0))
+                    payload = payload_extent(event)[1]
+                    if isinstance(index, CompactedIndex) and event.has_rows:
+                        payload = index.payload_bytes(seq)
+                    found[name] = (count + 1, size + payload)
+                position = min(last, header.last_seq)
+        except Vanished as gone:
+            core.find_again(gone.path)
+            continue
+        position = last
     return found
 
 
@@ -277,6 +321,7 @@ def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
     """
     found: dict[int, Payload] = {}
     blobs: list[tuple[int, BlobAt]] = []
+    puts: list[tuple[int, EventMeta]] = []
     batch: BatchMeta | None = None
     last: Segment | None = None
     for seq in sorted(set(seqs)):
@@ -286,16 +331,22 @@ def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
         if segment is not last:
             if last is not None:
                 _read_blobs(core, last, blobs, found)
-            last, blobs, batch = segment, [], None
+                found.update(read_row_payloads(core, last, puts))
+            last, blobs, puts, batch = segment, [], [], None
         place = segment.index.blob(seq)
         if place is not None:
             blobs.append((seq, place))
             continue
         if batch is None or not batch.header.first_seq <= seq <= batch.header.last_seq:
             batch = next(iter(read_metas(core, segment, (segment.index.frame_of(seq),))))
-        found[seq] = _payload(core, segment, batch, seq)
+        event = batch.events[seq - batch.header.first_seq]
+        if isinstance(event.place, BlockRows):
+            puts.append((seq, event))
+        else:
+            found[seq] = _payload(core, segment, batch, seq)
     if last is not None:
         _read_blobs(core, last, blobs, found)
+        found.update(read_row_payloads(core, last, puts))
     return [found[seq] for seq in seqs]
 
 

@@ -7,7 +7,6 @@ before.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -28,6 +27,7 @@ from fmemory_segments._frame import (
 from fmemory_segments._seal import TRAILER_BYTES, Seal, decode_seal, seal_end, unpack_trailer
 from fmemory_segments._walk import read_exactly
 from fmemory_segments.errors import LogCorrupt, LogReason
+from fmemory_segments.event import LOC_ROW_BITS, NONCE_BYTES
 
 GROUP_BYTES_MAX: Final = 1 << 18
 GUESS_BYTES: Final = 1 << 14
@@ -90,6 +90,60 @@ def read_frame(core: Core, segment: Segment, number: int) -> tuple[BatchMeta, me
     return _parse_frame(segment, number, view)
 
 
+def read_block(
+    core: Core, segment: Segment, number: int
+) -> tuple[FrameHeader, memoryview, memoryview]:
+    """The header, the meta and the data of a BLOCK frame, all checked.
+
+    Raises:
+        LogCorrupt, LogReadFailed: As `read_metas`.
+    """
+    offset = segment.index.frame_offset(number)
+    view = memoryview(read(core, segment, frame_end(segment, number) - offset, offset))
+    header = _block_header(segment, number, view, len(view))
+    data = view[header.data_start :]
+    if not data_ok(header, data, segment.header.salt, offset):
+        raise frame_damage(segment, number, LogReason.DATA_CHECKSUM, "data with its checksum")
+    return header, view[FRAME_HEADER_BYTES : header.data_start], data
+
+
+def read_block_front(
+    core: Core, segment: Segment, number: int
+) -> tuple[FrameHeader, memoryview, memoryview]:
+    """The header and the meta of a BLOCK frame, checked, and the nonces, which are not.
+
+    Raises:
+        LogCorrupt, LogReadFailed: As `read_metas`.
+    """
+    offset = segment.index.frame_offset(number)
+    size = frame_end(segment, number) - offset
+    view = memoryview(read(core, segment, min(size, GUESS_BYTES), offset))
+    head = unpack_header(view[:FRAME_HEADER_BYTES], segment.header.salt, offset)
+    if head is not None:
+        wanted = min(size, head.data_start + NONCE_BYTES * head.event_count)
+        if wanted > len(view):
+            rest = read(core, segment, wanted - len(view), offset + len(view))
+            view = memoryview(b"".join((view, rest)))
+    header = _block_header(segment, number, view, size)
+    nonces_end = header.data_start + NONCE_BYTES * header.event_count
+    return (
+        header,
+        view[FRAME_HEADER_BYTES : header.data_start],
+        view[header.data_start : nonces_end],
+    )
+
+
+def _block_header(segment: Segment, number: int, view: memoryview, size: int) -> FrameHeader:
+    """The header of a BLOCK that takes so many bytes, once it and the meta behind it are right."""
+    salt, offset = segment.header.salt, segment.index.frame_offset(number)
+    header = unpack_header(view[:FRAME_HEADER_BYTES], salt, offset)
+    if header is None or header.kind != FrameKind.BLOCK or frame_bytes(header) != size:
+        raise frame_damage(segment, number, LogReason.FRAME_CHECKSUM, "a frame header")
+    if not meta_ok(header, view[FRAME_HEADER_BYTES : header.data_start], salt, offset):
+        raise frame_damage(segment, number, LogReason.META_CHECKSUM, "meta with its checksum")
+    return header
+
+
 def frame_end(segment: Segment, number: int) -> int:
     """Offset in the file behind the frame with this number."""
     index = segment.index
@@ -130,9 +184,8 @@ def frame_damage(
     segment: Segment, number: int, reason: LogReason, expected: str, got: str = "other bytes"
 ) -> LogCorrupt:
     """The error for a frame that is not what was written."""
-    index = segment.index
-    offset = index.frame_offset(number)
-    first, last = seqs_of_frame(segment, number)
+    offset = segment.index.frame_offset(number)
+    first, last = segment.index.seqs_of_frame(number)
     return LogCorrupt(
         f"{reason.value.replace('_', ' ')}: expected {expected}, got {got} ({segment.path}, byte "
         f"{offset}, seq {first} to {last}); other events are intact and no file was changed; run "
@@ -145,13 +198,19 @@ def frame_damage(
     )
 
 
-def seqs_of_frame(segment: Segment, number: int) -> tuple[int, int]:
-    """First and last seq of a frame, by the index. Cost: O(log events)."""
-    seqs = range(segment.base_seq, segment.next_seq)
-    frame_of = segment.index.frame_of
-    first = bisect_left(seqs, number, key=frame_of)
-    last = bisect_right(seqs, number, lo=first, key=frame_of) - 1
-    return segment.base_seq + first, segment.base_seq + last
+def row_damage(segment: Segment, offset: int, loc: int) -> LogCorrupt:
+    """The error for a row whose note or vector is not what was written."""
+    seq, row = loc >> LOC_ROW_BITS, loc & (1 << LOC_ROW_BITS) - 1
+    return LogCorrupt(
+        f"row checksum: expected note and vector as written, got other bytes ({segment.path}, byte "
+        f"{offset}, seq {seq}, row {row}); other rows are intact and no file was changed; run "
+        "`fmemory verify` on the store",
+        reason=LogReason.ROW_CHECKSUM,
+        path=segment.path,
+        offset=offset,
+        first_seq=seq,
+        last_seq=seq,
+    )
 
 
 def find_seal(core: Core, segment: Segment, size: int) -> int | None:
@@ -243,10 +302,11 @@ def _parse_frame(segment: Segment, number: int, view: memoryview) -> tuple[Batch
 def _parse_meta(segment: Segment, number: int, view: memoryview) -> BatchMeta:
     salt, offset = segment.header.salt, segment.index.frame_offset(number)
     header = unpack_header(view[:FRAME_HEADER_BYTES], salt, offset)
-    if header is None or header.kind != FrameKind.BATCH:
+    kind = FrameKind.LEDGER if segment.header.is_compacted else FrameKind.BATCH
+    if header is None or header.kind != kind:
         raise frame_damage(segment, number, LogReason.FRAME_CHECKSUM, "a frame header")
     if not _holds(segment, number, header):
-        first, last = seqs_of_frame(segment, number)
+        first, last = segment.index.seqs_of_frame(number)
         got = f"{header.first_seq} to {header.last_seq}"
         raise frame_damage(segment, number, LogReason.FRAME_ORDER, f"seqs {first} to {last}", got)
     meta = view[FRAME_HEADER_BYTES : header.data_start]

@@ -29,6 +29,7 @@ class SegmentFlag(IntFlag):
     """Bits of a segment header's flags."""
 
     MOVED_TAIL = 1
+    COMPACTED = 2
 
 
 class SegmentHeader(NamedTuple):
@@ -67,6 +68,11 @@ class SegmentHeader(NamedTuple):
     def took_tail(self) -> bool:
         """True if the segment took over its predecessor's tail from `base_seq` on."""
         return bool(self.flags & SegmentFlag.MOVED_TAIL)
+
+    @property
+    def is_compacted(self) -> bool:
+        """True if it holds LEDGER and BLOCK frames; it counts where a manifest lists it."""
+        return bool(self.flags & SegmentFlag.COMPACTED)
 
 
 def pack_header(header: SegmentHeader) -> bytes:

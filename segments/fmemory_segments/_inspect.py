@@ -186,7 +186,9 @@ class Inspector:
             assert judgement.reason is not None
             is_newer = judgement.verdict is Verdict.NEWER
             seq = expected.seq
-            following = None if is_newer else self._next_header(at)
+            following = (
+                None if is_newer else next_header(self._pread, self._fd, self._salt, at, self._size)
+            )
             last = None if following is None else following[1].first_seq - 1
             damages.append(
                 Damage(
@@ -287,17 +289,7 @@ class Inspector:
         return offset
 
     def _next_header(self, at: int) -> tuple[int, FrameHeader] | None:
-        """The next place behind an offset where a header with a right CRC is."""
-        at += 8
-        while at < self._size:
-            view = read_exactly(self._pread, self._fd, SCAN_BYTES, at)
-            found = next(scan_headers(view, self._salt, at), None)
-            if found is not None:
-                return found
-            if len(view) < SCAN_BYTES:
-                return None
-            at += SCAN_BYTES - FRAME_HEADER_BYTES
-        return None
+        return next_header(self._pread, self._fd, self._salt, at, self._size)
 
     def _is_covered(self, at: int, seq: int) -> bool:
         """True if TIP or a later frame says that an event was on disk."""
@@ -330,6 +322,22 @@ class Inspector:
                 return True
             at += len(data)
         return True
+
+
+def next_header(
+    pread: Pread, fd: int, salt: int, at: int, size: int
+) -> tuple[int, FrameHeader] | None:
+    """The next place behind an offset where a header with a right CRC is."""
+    at += 8
+    while at < size:
+        view = read_exactly(pread, fd, SCAN_BYTES, at)
+        found = next(scan_headers(view, salt, at), None)
+        if found is not None:
+            return found
+        if len(view) < SCAN_BYTES:
+            return None
+        at += SCAN_BYTES - FRAME_HEADER_BYTES
+    return None
 
 
 def _take_place(expected: Expected, header: FrameHeader) -> None:

@@ -6,17 +6,21 @@ is a clean end, a torn tail to cut off or damage is decided by whoever knows if 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from fmemory_segments._batch import WrittenFrame
-from fmemory_segments._catalog import Listing, SegmentName, open_segment, reading
+from fmemory_segments._catalog import Listing, open_segment, reading
 from fmemory_segments._core import Core, Segment
+from fmemory_segments._files import OpenFile
 from fmemory_segments._frame import frame_bytes
 from fmemory_segments._frames import find_seal, read_seal
+from fmemory_segments._header import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_header
+from fmemory_segments._manifest import ListedSegment, SegmentName
 from fmemory_segments._recent import Recent
 from fmemory_segments._seal import Seal
 from fmemory_segments._stream_index import RevisionGap, StreamIndex
-from fmemory_segments._walk import Stop, Walk
+from fmemory_segments._walk import Stop, Walk, read_exactly
 from fmemory_segments.errors import LogCorrupt, LogReason
 from fmemory_segments.event import ZERO_CHAIN
 from fmemory_segments.recovery import CLEAN, Expected, Judgement, Verdict
@@ -69,11 +73,15 @@ class Loader:
             LogReadFailed: The system could not read.
         """
         self._core.forget_files()
+        manifest = listing.manifest
+        listed = {one.name: one for one in manifest.segments} if manifest else {}
         stop = Stop(0, 1, CLEAN)
         segment = self._open(listing.segments[0])
         for name in [*listing.segments[1:], None]:
             successor = None if name is None else self._open(name)
             stop = self._load(segment, successor)
+            if segment.path.name in listed:
+                check_listed(segment, listed[segment.path.name])
             self._segments.append(segment)
             self._time_ns = max(self._time_ns, segment.time_ns)
             self._core.limit_files(segment)
@@ -92,19 +100,25 @@ class Loader:
 
     def _load(self, segment: Segment, successor: Segment | None) -> Stop:
         core = self._core
-        self._check_place(segment)
+        check_place(segment, self._segments[-1] if self._segments else None)
         with reading(segment.path):
             size = core.fs.size(segment.fd)
         seal_offset = find_seal(core, segment, size)
         if seal_offset is not None:
             found = read_seal(core, segment, seal_offset, size)
-            if isinstance(found, Seal) and self._stands(found, successor):
+            if isinstance(found, Seal) and (
+                segment.header.is_compacted or self._stands(found, successor)
+            ):
                 self._take_seal(segment, found, seal_offset, size)
                 return Stop(size, segment.next_seq, CLEAN)
+            if segment.header.is_compacted:
+                raise self._no_seal(segment, seal_offset, str(found))
             if successor is not None and not successor.header.took_tail:
                 evidence = found if isinstance(found, str) else "the last segment, got one behind"
                 raise self._no_seal(segment, seal_offset, evidence)
-        elif successor is not None and not successor.header.took_tail:
+        elif segment.header.is_compacted or (
+            successor is not None and not successor.header.took_tail
+        ):
             raise self._no_seal(segment, size, "a SEAL, got none")
         if successor is None:
             return self._walk(segment, size, None)
@@ -124,38 +138,8 @@ class Loader:
             return seal.index.last_seq <= self._synced_seq
         return not successor.header.took_tail or successor.base_seq > seal.index.last_seq
 
-    def _check_place(self, segment: Segment) -> None:
-        """Raise unless the segment follows those that were loaded."""
-        previous = self._segments[-1] if self._segments else None
-        expected = previous.next_seq if previous is not None else 1
-        if segment.base_seq != expected:
-            raise LogCorrupt(
-                f"segments: expected one with base seq {expected}, got {segment.base_seq} "
-                f"({segment.path}); no file was changed; put the missing file back",
-                reason=LogReason.MISSING_SEGMENT,
-                path=segment.path,
-                first_seq=min(expected, segment.base_seq),
-                last_seq=max(expected, segment.base_seq) - 1,
-            )
-        chain = previous.chain if previous is not None else ZERO_CHAIN
-        if chain and segment.header.prev_chain != chain:
-            raise LogCorrupt(
-                f"chain: expected the segment to continue {chain.hex()}, got "
-                f"{segment.header.prev_chain.hex()} ({segment.path}, seq {segment.base_seq}); no "
-                "file was changed; run `fmemory verify` on the store",
-                reason=LogReason.CHAIN,
-                path=segment.path,
-                offset=0,
-                first_seq=segment.base_seq,
-            )
-
     def _take_seal(self, segment: Segment, seal: Seal, offset: int, size: int) -> None:
-        segment.index = seal.index
-        segment.chain = seal.chain
-        segment.time_ns = seal.time_ns
-        segment.end = size
-        segment.frames_end = offset
-        segment.is_sealed = True
+        take_seal(segment, seal, offset, size)
         try:
             self._streams.apply_segment(seal.stream_infos(), seal.event_ids())
         except (RevisionGap, ValueError) as error:
@@ -213,6 +197,111 @@ class Loader:
     def _no_seal(self, segment: Segment, offset: int, evidence: str) -> LogCorrupt:
         judgement = Judgement(Verdict.DAMAGED, LogReason.SEAL, evidence)
         return self._core.corrupt(judgement, segment, offset, segment.base_seq)
+
+
+def load_sealed(core: Core, name: SegmentName) -> Segment:
+    """A segment as its SEAL says it is; streams and the newest event stay what they were.
+
+    Raises:
+        LogCorrupt: It is damaged, or of another store.
+        LogReadFailed: The system could not read.
+        Vanished: It is not there any more.
+    """
+    file, header = open_segment(
+        core.fs, core.path, name, write=not core.options.read_only, store_id=core.store_id
+    )
+    segment = Segment.begin(core.path / str(name), header, file, 0)
+    _finish_sealed(core, segment)
+    core.limit_files(segment)
+    return segment
+
+
+def open_sealed(core: Core, path: Path, header: SegmentHeader) -> Segment:
+    """A finished segment that has not got its name yet.
+
+    Raises:
+        LogCorrupt: It does not begin with this header, or is damaged.
+        LogReadFailed: The system could not read.
+    """
+    with reading(path):
+        file = OpenFile(core.fs.open_file(path, write=False, create=False), core.fs.close)
+        data = read_exactly(core.fs.pread, file.fd, SEGMENT_HEADER_BYTES, 0)
+    segment = Segment.begin(path, header, file, 0)
+    if unpack_header(data) != header:
+        judgement = Judgement(Verdict.DAMAGED, LogReason.SEGMENT_HEADER, "the header, got another")
+        raise core.corrupt(judgement, segment, 0, header.base_seq)
+    _finish_sealed(core, segment)
+    return segment
+
+
+def _finish_sealed(core: Core, segment: Segment) -> None:
+    """Take what the SEAL of a segment says."""
+    with reading(segment.path):
+        size = core.fs.size(segment.fd)
+    offset = find_seal(core, segment, size)
+    found = "a SEAL, got none" if offset is None else read_seal(core, segment, offset, size)
+    if isinstance(found, str) or offset is None:
+        judgement = Judgement(Verdict.DAMAGED, LogReason.SEAL, str(found))
+        raise core.corrupt(judgement, segment, offset or size, segment.base_seq)
+    take_seal(segment, found, offset, size)
+
+
+def take_seal(segment: Segment, seal: Seal, offset: int, size: int) -> None:
+    """Have a segment be what its SEAL says; nobody uses it yet."""
+    segment.index = seal.index
+    segment.chain = seal.chain
+    segment.time_ns = seal.time_ns
+    segment.end = size
+    segment.frames_end = offset
+    segment.is_sealed = True
+
+
+def check_place(segment: Segment, previous: Segment | None) -> None:
+    """Raise unless a segment follows the one before it, or begins the log.
+
+    Raises:
+        LogCorrupt: Events between are missing, or it continues another chain.
+    """
+    expected = previous.next_seq if previous is not None else 1
+    if segment.base_seq != expected:
+        raise LogCorrupt(
+            f"segments: expected one with base seq {expected}, got {segment.base_seq} "
+            f"({segment.path}); no file was changed; put the missing file back",
+            reason=LogReason.MISSING_SEGMENT,
+            path=segment.path,
+            first_seq=min(expected, segment.base_seq),
+            last_seq=max(expected, segment.base_seq) - 1,
+        )
+    chain = previous.chain if previous is not None else ZERO_CHAIN
+    if chain and segment.header.prev_chain != chain:
+        raise LogCorrupt(
+            f"chain: expected the segment to continue {chain.hex()}, got "
+            f"{segment.header.prev_chain.hex()} ({segment.path}, seq {segment.base_seq}); no "
+            "file was changed; run `fmemory verify` on the store",
+            reason=LogReason.CHAIN,
+            path=segment.path,
+            offset=0,
+            first_seq=segment.base_seq,
+        )
+
+
+def check_listed(segment: Segment, listed: ListedSegment) -> None:
+    """Raise unless a segment is the one that the manifest lists.
+
+    Raises:
+        LogCorrupt: It holds other events.
+    """
+    got = segment.next_seq - 1
+    if got != listed.last_seq or (segment.chain and segment.chain != listed.chain):
+        raise LogCorrupt(
+            f"manifest: expected events up to seq {listed.last_seq} with chain "
+            f"{listed.chain.hex()}, got {got} with {segment.chain.hex()} ({segment.path}); no file "
+            "was changed; put the file back that the manifest lists",
+            reason=LogReason.MANIFEST,
+            path=segment.path,
+            first_seq=segment.base_seq,
+            last_seq=listed.last_seq,
+        )
 
 
 def apply_frames(

@@ -166,3 +166,28 @@ class FileLock:
             reason=LogReason.LOCK_FAILED,
             path=self._path,
         )
+
+
+@contextmanager
+def shared_lock(fs: FileSystem, path: Path, timeout_s: float) -> Iterator[bool]:
+    """Whether nobody writes for the length of a block; True too where there is no lock file.
+
+    The lock has a descriptor of its own: on that of a writer it would replace the writer's lock.
+    """
+    if fs.kind(path) is None:
+        yield True
+        return
+    fd = fs.open_file(path, write=False, create=False)
+    try:
+        lock = FileLock(fs, fd, path)
+        try:
+            lock.acquire(timeout_s, shared=True)
+        except StoreBusy:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+    finally:
+        fs.close(fd)

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from fmemory_segments._catalog import (
-    HALF_MADE_NAME,
+    HALF_MADE,
     LOCK_NAME,
     TIP_NAME,
     list_store,
     reading,
     sort_names,
-    write_failed,
     writing,
 )
 from fmemory_segments._core import Core
 from fmemory_segments._lock import FileLock
+from fmemory_segments._obsolete import empty_tmp, tidy
 from fmemory_segments._roll import finish_move, first_segment, settle
 from fmemory_segments._tail import Tail
 from fmemory_segments._tip import TipFile
@@ -56,6 +56,9 @@ class OpenedFiles:
             self.lock.close(wait=wait)
         if self.core.tip is not None:
             self.core.tip.close(wait=wait)
+        if not wait and self.core.compact_lock is not None:
+            # A compaction of the parent is at work: this copy must not keep its lock.
+            self.core.compact_lock.close(wait=False)
 
 
 def open_files(core: Core, *, create: bool, allow_network: bool) -> OpenedFiles:
@@ -156,6 +159,7 @@ def _open_to_write(core: Core, *, create: bool) -> OpenedFiles:
             core.tip = TipFile(fs, fd, tip_path, write=True)
             with lock.held(core.options.lock_timeout_s):
                 files.durable_seq = _put_right(core, files.tail)
+                tidy(core)
         except BaseException:
             files.close()
             raise
@@ -165,10 +169,10 @@ def _open_to_write(core: Core, *, create: bool) -> OpenedFiles:
 def _check_new(core: Core) -> None:
     """Raise if a store would be scattered among files that are somebody else's."""
     fs, path = core.fs, core.path
-    if fs.kind(path) is None:
-        return
     # One listing for both questions: another process may be making the store just now.
     with reading(path):
+        if fs.kind(path) is None:
+            return
         found = fs.list_names(path)
     listing = sort_names(found)
     if listing.segments or listing.manifests or listing.is_marked:
@@ -193,13 +197,13 @@ def _put_right(core: Core, tail: Tail) -> int:
     if not listing.segments and not tip.synced_seq:
         first_segment(core)
     _note_foreign(core, listing.foreign)
-    _empty_tmp(core)
+    empty_tmp(core, HALF_MADE)
     with core.tail_lock:
         loaded = tail.load(tip=tip, may_cut=True)
     if tip.suspect_from:
         return settle(core, tail, tip).synced_seq
     if loaded.is_split:
-        finish_move(core, tail)
+        finish_move(core)
     # What a crashed process left in the page cache must be on disk before anything rests on it.
     segment = core.active
     try:
@@ -213,20 +217,6 @@ def _put_right(core: Core, tail: Tail) -> int:
     except OSError as error:
         core.note(f"TIP could not be written: {error}")
     return core.head_seq
-
-
-def _empty_tmp(core: Core) -> None:
-    """Remove what was left half-made; files of other names are somebody else's."""
-    fs = core.fs
-    if fs.kind(core.tmp) is not FileKind.FOLDER:
-        return
-    for name in fs.list_names(core.tmp):
-        path = core.tmp / name
-        if HALF_MADE_NAME.fullmatch(name) and fs.kind(path) is FileKind.FILE:
-            try:
-                fs.remove(path)
-            except OSError as error:
-                core.note(f"could not remove {path}: {write_failed(error, path)}")
 
 
 def _note_foreign(core: Core, names: list[str]) -> None:

@@ -116,8 +116,14 @@ class FramePacker:
         self._meta_bytes += len(encoded)
         self._data_bytes += data_bytes
 
+    def take(self) -> list[PreparedFrame]:
+        """The frames that are full by now; neither this nor `pack` gives them again."""
+        frames, self._frames = self._frames, []
+        self._size_bytes = 0
+        return frames
+
     def pack(self) -> PreparedBatch:
-        """The batch.
+        """The batch, or what is left of it.
 
         Raises:
             ValueError: No event was added.

@@ -33,6 +33,7 @@ from fmemory_segments._header import (
     SegmentHeader,
     pack_header,
 )
+from fmemory_segments._quarantine import cut
 from fmemory_segments._seal import SealBuilder, pack_seal
 from fmemory_segments._tail import Tail
 from fmemory_segments._tip import Tip
@@ -153,7 +154,7 @@ def settle(core: Core, tail: Tail, tip: Tip) -> Tip:
     with writing(core.path):
         with core.tail_lock:
             tail.load(tip=tip, may_cut=True)
-        finish_move(core, tail)
+        finish_move(core)
     core.note(f"events from seq {first_seq} on were written anew, as a sync of them had failed")
     assert core.tip is not None
     return core.tip.settle(
@@ -163,7 +164,7 @@ def settle(core: Core, tail: Tail, tip: Tip) -> Tip:
     )
 
 
-def finish_move(core: Core, tail: Tail) -> None:
+def finish_move(core: Core) -> None:
     """Cut and seal the segment whose tail the active one took over, unless that is done.
 
     Raises:
@@ -175,7 +176,7 @@ def finish_move(core: Core, tail: Tail) -> None:
     if previous.is_sealed:
         return
     if core.fs.size(previous.fd) > previous.frames_end:
-        tail.cut(previous, previous.frames_end, previous.next_seq, torn=False)
+        cut(core, previous, previous.frames_end, previous.next_seq, torn=False)
     if previous.index.event_count:
         seal(core, previous, synced_to=previous.next_seq - 1)
 
@@ -185,6 +186,8 @@ def _is_moved(core: Core, tip: Tip, first_seq: int) -> bool:
     active = core.active
     if not active.header.took_tail or active.base_seq != first_seq:
         return False
+    if len(core.segments) < 2:
+        return tip.segment_base < active.base_seq  # A compaction dropped the bare header before.
     previous = core.segments[-2]
     is_split = not previous.is_sealed and core.fs.size(previous.fd) > SEGMENT_HEADER_BYTES
     return is_split or tip.segment_base < active.base_seq

@@ -12,7 +12,7 @@ else row by row.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,10 +21,13 @@ from crc32c import crc32c
 
 from fmemory_segments._batch import array_header
 from fmemory_segments._catalog import read_failed
-from fmemory_segments._columns import Int64Array, RowPlaces, RunPlace
+from fmemory_segments._compacted_index import CompactedIndex
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import DTYPES
-from fmemory_segments._frames import read, read_frame
+from fmemory_segments._events import envelopes
+from fmemory_segments._frame import Buffer
+from fmemory_segments._frames import read, read_block, read_frame, row_damage
+from fmemory_segments._places import Int64Array, RowPlaces, RunPlace
 from fmemory_segments._spans import (
     gather_extents,
     gather_rows,
@@ -32,8 +35,9 @@ from fmemory_segments._spans import (
     read_into,
     row_parts,
 )
-from fmemory_segments.errors import LogCorrupt, LogReason, UnknownEvent
+from fmemory_segments.errors import LogReason, RowErased, UnknownEvent
 from fmemory_segments.event import (
+    FORGOTTEN,
     LOC_ROW_BITS,
     BoolArray,
     RowPage,
@@ -45,6 +49,9 @@ from fmemory_segments.event import (
 FEW_ROWS_MAX = 10
 RUN_ROWS_MIN = 8
 NEIGHBOURS_MIN = 32
+WANTED_ROWS_MIN = 64
+WANTED_SHARE = 16
+ROW_MASK = (1 << LOC_ROW_BITS) - 1
 
 _NEXT = np.uint64(1)
 
@@ -56,6 +63,7 @@ def read_rows(core: Core, locs: UInt64Array, *, notes: bool, vectors: bool) -> R
         LogCorrupt: A row is not what was written.
         LogReadFailed: The system could not read.
         UnknownEvent: There is no row at a loc.
+        RowErased: The row at a loc was erased.
     """
     count = len(locs)
     if count <= FEW_ROWS_MAX:
@@ -69,7 +77,7 @@ def read_rows(core: Core, locs: UInt64Array, *, notes: bool, vectors: bool) -> R
         bodies, block = _read_groups(core, groups, count, notes=notes, vectors=vectors)
         page_notes = b"".join((array_header(3 * count), *bodies)) if notes else b""
         return RowPage(page_notes, [] if block is None else [block], _embedding_ids(groups, count))
-    parts = [array_header(3 * count)]
+    parts: list[Buffer] = [array_header(3 * count)]
     blocks: list[VectorArray] = []
     for low, high in _equal_runs(shapes):
         run = _by_segment(core, locs[low:high])
@@ -84,14 +92,14 @@ def read_row(core: Core, loc: int) -> tuple[bytes, VectorArray, str | None]:
     """One row, checked by its CRC: its note, its vector and its embedding id.
 
     Raises:
-        LogCorrupt, LogReadFailed, UnknownEvent: As `read_rows`.
+        LogCorrupt, LogReadFailed, UnknownEvent, RowErased: As `read_rows`.
     """
     segments, bases, _ = core.by_base
     segment = segments[bisect_right(bases, loc >> LOC_ROW_BITS) - 1]
     try:
         place = segment.index.place(loc)
     except KeyError as error:
-        raise _unknown(core, loc) from error
+        raise _missing(core, segment, loc) from error
     _, offset, note_bytes, vector_offset, dim, dtype, crc, embedding_id = place
     vector = np.empty(dim, DTYPES[dtype])
     data = vector.data
@@ -114,7 +122,7 @@ def read_row(core: Core, loc: int) -> tuple[bytes, VectorArray, str | None]:
         note = read(core, segment, note_bytes, offset)
         read_into(core, segment, data.cast("B"), vector_offset)
     if crc32c(data, crc32c(note)) != crc:
-        raise _row_damage(segment, offset, loc)
+        raise row_damage(segment, offset, loc)
     return note, vector, embedding_id
 
 
@@ -123,37 +131,70 @@ def _read_neighbours(
 ) -> RowPage | None:
     """A page of few runs of neighbours, placed run by run; None if it is not one.
 
-    So pages of batches come, and this spares them most of what does not depend on the rows.
+    So pages of batches and of one compacted segment come, and this spares them most of what does
+    not depend on the rows.
     """
     count = len(locs)
     breaks = np.flatnonzero(locs[1:] != locs[:-1] + _NEXT) + 1
     if len(breaks) * NEIGHBOURS_MIN > count:
+        runs = _runs_in_blocks(core, locs)
+    else:
+        runs = _runs_in_events(core, locs, [0, *breaks.tolist(), count])
+    if runs is None:
         return None
-    cuts = [0, *breaks.tolist(), count]
-    runs: list[tuple[Segment, RunPlace]] = []
+    shape = runs[0].place.shape
+    matrix = np.empty((count, shape >> 2), DTYPES[shape & 3])
     embedding_ids: list[str | None] = []
+    for segment, place, low, high in runs:
+        if vectors:
+            raw = matrix[low:high].reshape(-1).view(np.uint8).data
+            read_into(core, segment, raw, place.vector_offset)
+        embedding_ids += _embedding_ids_of(segment, place.embeddings)
+    blocks = [matrix] if vectors else []
+    if not notes:
+        return RowPage(b"", blocks, embedding_ids)
+    bodies = [read(core, run.segment, run.place.note_bytes, run.place.note_offset) for run in runs]
+    return RowPage(b"".join((array_header(3 * count), *bodies)), blocks, embedding_ids)
+
+
+class _Run(NamedTuple):
+    """Rows `low` to `high - 1` of a page, which are neighbours in a frame of a segment."""
+
+    segment: Segment
+    place: RunPlace
+    low: int
+    high: int
+
+
+def _runs_in_events(core: Core, locs: UInt64Array, cuts: list[int]) -> list[_Run] | None:
+    """The runs between these cuts, each of one event; None if they must be looked at by row."""
+    runs: list[_Run] = []
     for low, high in pairwise(cuts):
         loc = int(locs[low])
         segment = core.segment_of(loc >> LOC_ROW_BITS)
-        run = segment.index.run(loc, high - low)
-        if run is None or not segment.index.checked[run.frame] or run.shape < 4:
+        place = segment.index.run(loc, high - low)
+        if place is None:
+            return _runs_in_blocks(core, locs)
+        if not segment.index.checked[place.frame] or place.shape < 4:
             return None
-        if runs and run.shape != runs[0][1].shape:
+        if runs and place.shape != runs[0].place.shape:
             return None
-        runs.append((segment, run))
-        embedding_ids += _embedding_ids_of(segment, run.embeddings)
-    shape = runs[0][1].shape
-    matrix = np.empty((count, shape >> 2), DTYPES[shape & 3])
-    if vectors:
-        raw = matrix.reshape(-1).view(np.uint8).data
-        width = matrix.strides[0]
-        for (segment, run), (low, high) in zip(runs, pairwise(cuts), strict=True):
-            read_into(core, segment, raw[low * width : high * width], run.vector_offset)
-    if not notes:
-        return RowPage(b"", [matrix], embedding_ids)
-    bodies = [read(core, segment, run.note_bytes, run.note_offset) for segment, run in runs]
-    page_notes = b"".join((array_header(3 * count), *bodies))
-    return RowPage(page_notes, [matrix] if vectors else [], embedding_ids)
+        runs.append(_Run(segment, place, low, high))
+    return runs
+
+
+def _runs_in_blocks(core: Core, locs: UInt64Array) -> list[_Run] | None:
+    """The runs of a page of one compacted segment; None if they must be looked at by row."""
+    segment = core.segment_of(int(locs[0]) >> LOC_ROW_BITS)
+    index = segment.index
+    if not isinstance(index, CompactedIndex):
+        return None
+    runs: list[_Run] = []
+    for place, low, high in index.runs(locs, len(locs) // NEIGHBOURS_MIN):
+        if not index.checked[place.frame]:
+            return None
+        runs.append(_Run(segment, place, low, high))
+    return runs or None
 
 
 class _Group(NamedTuple):
@@ -163,11 +204,13 @@ class _Group(NamedTuple):
         segment: The segment.
         at: Their numbers in the page, ascending; None = all of the page.
         places: Where they are.
+        locs: uint64: their locs.
     """
 
     segment: Segment
     at: Int64Array | None
     places: RowPlaces
+    locs: UInt64Array
 
 
 def _by_segment(core: Core, locs: UInt64Array) -> list[_Group]:
@@ -179,29 +222,54 @@ def _by_segment(core: Core, locs: UInt64Array) -> list[_Group]:
         number = max(int(numbers[0]), 0)
         if not (numbers == number).all():
             return [
-                _Group(segments[max(chosen, 0)], at, _places(core, segments[chosen], locs[at]))
+                _group(core, segments[max(chosen, 0)], at, locs[at])
                 for chosen in np.unique(numbers).tolist()
                 for at in (np.flatnonzero(numbers == chosen),)
             ]
-    return [_Group(segments[number], None, _places(core, segments[number], locs))]
+    return [_group(core, segments[number], None, locs)]
 
 
-def _places(core: Core, segment: Segment, locs: UInt64Array) -> RowPlaces:
+def _group(core: Core, segment: Segment, at: Int64Array | None, locs: UInt64Array) -> _Group:
     try:
-        return segment.index.places(locs)
+        places = segment.index.places(locs)
     except KeyError as error:
         for loc in locs.tolist():
             try:
                 segment.index.place(loc)
             except KeyError:
-                raise _unknown(core, loc) from error
+                raise _missing(core, segment, loc) from error
         raise
+    return _Group(segment, at, places, locs)
+
+
+def _missing(core: Core, segment: Segment, loc: int) -> UnknownEvent | RowErased:
+    """The error for a loc that names no row that can be read."""
+    seq = loc >> LOC_ROW_BITS
+    if segment.index.slot_of(loc) is not None:
+        return _row_erased(segment, loc)
+    if segment.base_seq <= seq < segment.next_seq:
+        (event,) = envelopes(core, seq - 1, seq, stream=None, backwards=False, limit=1)
+        if event.type == FORGOTTEN:  # How many rows it had is not kept.
+            return _row_erased(segment, loc)
+    return _unknown(core, loc)
+
+
+def _row_erased(segment: Segment, loc: int) -> RowErased:
+    seq = loc >> LOC_ROW_BITS
+    return RowErased(
+        f"rows: expected a row that is alive, got one that was erased ({segment.path}, seq {seq}, "
+        f"row {loc & ROW_MASK}); its id, time and digest are kept",
+        reason=LogReason.ERASED,
+        path=segment.path,
+        first_seq=seq,
+        last_seq=seq,
+    )
 
 
 def _unknown(core: Core, loc: int) -> UnknownEvent:
     seq = loc >> LOC_ROW_BITS
     return UnknownEvent(
-        f"rows: expected a row at seq {seq}, row {loc & (1 << LOC_ROW_BITS) - 1}, got none "
+        f"rows: expected a row at seq {seq}, row {loc & ROW_MASK}, got none "
         f"({core.path}); events up to seq {core.head_seq} are there",
         reason=LogReason.UNKNOWN_EVENT,
         path=core.path,
@@ -215,7 +283,7 @@ def _shapes(groups: list[_Group], count: int) -> UInt32Array:
     if groups[0].at is None:
         return groups[0].places.shapes
     whole = np.empty(count, np.uint32)
-    for _, at, places in groups:
+    for _, at, places, _ in groups:
         whole[at] = places.shapes
     return whole
 
@@ -226,17 +294,17 @@ def _equal_runs(values: UInt32Array) -> Iterator[tuple[int, int]]:
 
 def _read_groups(
     core: Core, groups: list[_Group], count: int, *, notes: bool, vectors: bool
-) -> tuple[list[bytes], VectorArray | None]:
+) -> tuple[Sequence[Buffer], VectorArray | None]:
     """Notes, in few pieces, and the matrix of rows of one shape."""
     for group in groups:
-        _check_first_touch(core, group.segment, group.places)
+        _check_first_touch(core, group)
     if groups[0].at is None:
-        segment, _, places = groups[0]
+        segment, _, places, _ = groups[0]
         return _read_run(core, segment, places, notes=notes, vectors=vectors)
     shape = int(groups[0].places.shapes[0])
     block = np.empty((count, shape >> 2), DTYPES[shape & 3]) if vectors else None
-    bodies: list[bytes] = [b""] * count if notes else []
-    for segment, at, places in groups:
+    bodies: list[Buffer] = [b""] * count if notes else []
+    for segment, at, places, _ in groups:
         read_notes, matrix = _read_run(core, segment, places, notes=notes, vectors=vectors)
         if block is not None and matrix is not None:
             block[at] = matrix
@@ -244,7 +312,7 @@ def _read_groups(
             ends = places.note_bytes.cumsum(dtype=np.int64).tolist()
             view = memoryview(b"".join(read_notes))
             for number, low, high in zip(at.tolist(), [0, *ends], ends, strict=False):
-                bodies[number] = bytes(view[low:high])
+                bodies[number] = view[low:high]
     return bodies, block
 
 
@@ -267,52 +335,37 @@ def _read_few(core: Core, locs: list[int], *, notes: bool, vectors: bool) -> Row
     return RowPage(b"".join(bodies) if notes else b"", blocks, embedding_ids)
 
 
-def _row_damage(segment: Segment, offset: int, loc: int) -> LogCorrupt:
-    seq, row = loc >> LOC_ROW_BITS, loc & (1 << LOC_ROW_BITS) - 1
-    return LogCorrupt(
-        f"row checksum: expected note and vector as written, got other bytes ({segment.path}, byte "
-        f"{offset}, seq {seq}, row {row}); other rows are intact and no file was changed; run "
-        "`fmemory verify` on the store",
-        reason=LogReason.ROW_CHECKSUM,
-        path=segment.path,
-        offset=offset,
-        first_seq=seq,
-        last_seq=seq,
-    )
+def _check_first_touch(core: Core, group: _Group) -> None:
+    """Check the frames of rows that this process has not checked yet.
 
-
-def _check_first_touch(core: Core, segment: Segment, places: RowPlaces) -> None:
-    """Check the frames of rows that this process has not checked yet."""
-    index = segment.index
-    fresh = index.checked[places.frames] == 0
+    Of a BLOCK a few rows are reason enough to check all of it: who scans will ask for the others.
+    """
+    index, frames = group.segment.index, group.places.frames
+    fresh = index.checked[frames] == 0
     if not fresh.any():
         return
-    numbers, counts = np.unique(places.frames[fresh], return_counts=True)
-    slot_counts = _slot_counts(segment, numbers)
-    is_whole = (slot_counts > 1) & (2 * counts >= slot_counts)
+    numbers, counts = np.unique(frames[fresh], return_counts=True)
+    slot_counts = index.slot_counts(numbers)
+    is_compacted = isinstance(index, CompactedIndex)
+    if is_compacted:
+        is_whole = (counts >= WANTED_ROWS_MIN) | (WANTED_SHARE * counts >= slot_counts)
+    else:
+        is_whole = (slot_counts > 1) & (2 * counts >= slot_counts)
     for number in numbers[is_whole].tolist():
-        read_frame(core, segment, number)
+        if is_compacted:
+            read_block(core, group.segment, number)
+        else:
+            read_frame(core, group.segment, number)
         index.checked[number] = 1
-    by_row = fresh & ~np.isin(places.frames, numbers[is_whole])
+    by_row = fresh & ~np.isin(frames, numbers[is_whole])
     if by_row.any():
-        _check_rows(core, segment, places, by_row)
+        _check_rows(core, group, by_row)
         index.checked[numbers[slot_counts == 1]] = 1
 
 
-def _slot_counts(segment: Segment, numbers: UInt32Array) -> Int64Array:
-    """How many rows and other payloads each of these frames has."""
-    index = segment.index
-    events = index.events
-    frames, slots = np.ascontiguousarray(events[:, 0]), events[:, 2].astype(np.int64)
-    ends = np.append(slots, index.slot_count)
-    first = np.searchsorted(frames, numbers, "left")
-    after = np.searchsorted(frames, numbers, "right")
-    counts: Int64Array = ends[after] - ends[first]
-    return counts
-
-
-def _check_rows(core: Core, segment: Segment, places: RowPlaces, chosen: BoolArray) -> None:
+def _check_rows(core: Core, group: _Group, chosen: BoolArray) -> None:
     """Check rows by their own CRCs."""
+    segment, _, places, locs = group
     note_offsets, note_bytes = places.note_offsets[chosen], places.note_bytes[chosen]
     vector_offsets, vector_bytes = places.vector_offsets[chosen], places.vector_bytes[chosen]
     crcs = places.crcs[chosen].tolist()
@@ -330,34 +383,19 @@ def _check_rows(core: Core, segment: Segment, places: RowPlaces, chosen: BoolArr
             zip(pieces[:half], pieces[half:], strict=True), part.start
         ):
             if crc32c(vector, crc32c(note)) != crcs[row]:
-                raise _row_at(segment, places, int(np.flatnonzero(chosen)[row]))
-
-
-def _row_at(segment: Segment, places: RowPlaces, row: int) -> LogCorrupt:
-    """The error for a row of a page, by its place."""
-    index = segment.index
-    offset = int(places.note_offsets[row])
-    starts = index.slots[:, 0] + index.frame_offsets[_frames_of_slots(segment)]
-    slot = int(np.flatnonzero((starts == offset) & (index.slots[:, 2] == places.crcs[row]))[0])
-    event = int(np.searchsorted(index.events[:, 2], slot, "right")) - 1
-    loc = index.base_seq + event << LOC_ROW_BITS | slot - int(index.events[event, 2])
-    return _row_damage(segment, offset, loc)
-
-
-def _frames_of_slots(segment: Segment) -> Int64Array:
-    index = segment.index
-    ends = np.append(index.events[1:, 2], index.slot_count).astype(np.int64)
-    frames: Int64Array = np.repeat(index.events[:, 0], ends - index.events[:, 2])
-    return frames
+                raise row_damage(segment, int(note_offsets[row]), int(locs[chosen][row]))
 
 
 def _embedding_ids(groups: list[_Group], count: int) -> list[str | None]:
     if groups[0].at is None:
         return _embedding_ids_of(groups[0].segment, groups[0].places.embeddings)
+    parts = [_embedding_ids_of(group.segment, group.places.embeddings) for group in groups]
+    values = {value for part in parts for value in part}
+    if len(values) == 1:
+        return [*values] * count
     whole: list[str | None] = [None] * count
-    for group in groups:
+    for group, found in zip(groups, parts, strict=True):
         assert group.at is not None
-        found = _embedding_ids_of(group.segment, group.places.embeddings)
         for number, embedding_id in zip(group.at.tolist(), found, strict=True):
             whole[number] = embedding_id
     return whole

@@ -11,22 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from fmemory_segments._batch import BatchMeta
 from fmemory_segments._columns import (
     EVENT_COLUMN,
     EVENT_FIELDS,
     SLOT_COLUMN,
-    SLOT_FIELDS,
     Int64Array,
     SegmentIndex,
 )
-from fmemory_segments._event_meta import Natural, RowsPlace
+from fmemory_segments._compacted_index import PLACED_SLOT_COLUMN, CompactedIndex
+from fmemory_segments._event_meta import BlockRows, Natural, RowsPlace
 from fmemory_segments._frame import (
     ZEROS,
     Buffer,
@@ -39,9 +38,9 @@ from fmemory_segments._frame import (
     pad8,
 )
 from fmemory_segments._runs import cut_runs, rows_flags
+from fmemory_segments._seal_columns import check_batches, check_columns, check_placed, expect
 from fmemory_segments.event import (
     DIGEST_BYTES,
-    LOC_ROW_BITS,
     Envelope,
     Float64Array,
     RowRun,
@@ -50,6 +49,7 @@ from fmemory_segments.event import (
 )
 
 SEAL_LAYOUT: Final = 1
+SEAL_LAYOUT_COMPACTED: Final = 2
 TRAILER: Final = Struct("<Q8s")
 TRAILER_MAGIC: Final = b"\x89FMSEAL\n"
 TRAILER_BYTES: Final = 16
@@ -81,12 +81,17 @@ class SealMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     event_ids_bytes: Natural
     chain: bytes
 
+    @property
+    def slot_bytes(self) -> int:
+        """Size of a slot column of this layout."""
+        return SLOT_COLUMN.size if self.layout == SEAL_LAYOUT else PLACED_SLOT_COLUMN.size
+
     def sections(self) -> list[int]:
         """Size of each section of data, unpadded, in order."""
         return [
             EVENT_COLUMN.size * self.event_count,
             4 * self.frame_count,
-            SLOT_COLUMN.size * self.slot_count,
+            self.slot_bytes * self.slot_count,
             STREAM_COLUMN.size * len(self.streams),
             8 * self.put_count,
             8 * self.row_count,
@@ -115,6 +120,8 @@ class SealBuilder:
         time_ns: When the last event was recorded; at first that of the segment before.
     """
 
+    layout = SEAL_LAYOUT
+
     def __init__(self, base_seq: int, *, time_ns: int = 0) -> None:
         self.time_ns = time_ns
         self.index = SegmentIndex(base_seq)
@@ -128,10 +135,14 @@ class SealBuilder:
     def add(self, offset: int, batch: BatchMeta) -> None:
         """Take in the BATCH frame at this offset of the file."""
         self.index.append_frame(offset, batch)
+        self.note_events(batch)
+
+    def note_events(self, batch: BatchMeta) -> None:
+        """Take in what does not depend on where the payloads of a frame lie."""
         time_ns = batch.header.time_ns
         for seq, event in enumerate(batch.events, batch.header.first_seq):
             place = event.place
-            if isinstance(place, RowsPlace):
+            if isinstance(place, RowsPlace | BlockRows):
                 self._revisions.append(event.revision)
                 self._timestamps.append(place.timestamps)
                 self._ids += event.keys
@@ -151,7 +162,7 @@ class SealBuilder:
         index = self.index
         ids, envelopes, event_ids = map(_ENCODE, (self._ids, self._envelopes, self._event_ids))
         meta = SealMeta(
-            SEAL_LAYOUT,
+            self.layout,
             index.event_count,
             index.frame_count,
             index.slot_count,
@@ -276,7 +287,7 @@ class Seal:
         """
         if self._ids is None:
             self._ids = _decode(_DECODE_IDS, self._packed_ids, "ids")
-            _expect(len(self._ids) == len(self.timestamps), "ids")
+            expect(len(self._ids) == len(self.timestamps), "ids")
         return self._ids
 
     def envelopes(self) -> list[Envelope]:
@@ -289,7 +300,7 @@ class Seal:
             self._envelopes = _decode(_DECODE_ENVELOPES, self._packed_envelopes, "envelopes")
             seqs = [envelope.seq for envelope in self._envelopes]
             others = np.flatnonzero(~rows_flags(self.index)) + self.index.base_seq
-            _expect(seqs == others.tolist(), "envelopes")
+            expect(seqs == others.tolist(), "envelopes")
         return self._envelopes
 
     def stream_infos(self) -> Iterator[StreamInfo]:
@@ -306,10 +317,10 @@ class Seal:
             if envelope.event_id is not None
         ]
         pairs = _decode(_DECODE_PAIRS, self._packed_event_ids, "event ids")
-        _expect(len(pairs) % 2 == 0, "event ids")
+        expect(len(pairs) % 2 == 0, "event ids")
         for seq, event_id in zip(pairs[::2], pairs[1::2], strict=True):
-            _expect(isinstance(seq, int) and isinstance(event_id, str), "event ids")
-            _expect(self.index.base_seq <= int(seq) <= self.index.last_seq, "event ids")
+            expect(isinstance(seq, int) and isinstance(event_id, str), "event ids")
+            expect(self.index.base_seq <= int(seq) <= self.index.last_seq, "event ids")
             found.append((int(seq), str(event_id)))
         found.sort()
         streams, numbers = self.index.streams, self.index.events[:, _STREAM]
@@ -361,11 +372,11 @@ def decode_seal(header: FrameHeader, meta: Buffer, data: Buffer) -> Seal:
     Cost: O(bytes), about 1 ms for 20,000 events of one row, ids not counted.
     """
     content = _decode(_DECODE_META, memoryview(meta)[: header.meta_bytes], "meta")
-    _expect(content.layout == SEAL_LAYOUT, "layout")
-    _expect(len(content.chain) == DIGEST_BYTES, "chain")
-    _expect(content.event_count == header.event_count, "event count")
+    expect(content.layout in (SEAL_LAYOUT, SEAL_LAYOUT_COMPACTED), "layout")
+    expect(len(content.chain) == DIGEST_BYTES, "chain")
+    expect(content.event_count == header.event_count, "event count")
     sizes = content.sections()
-    _expect(sum(map(pad8, sizes)) == header.data_bytes <= len(data), "sections")
+    expect(sum(map(pad8, sizes)) == header.data_bytes <= len(data), "sections")
     view = memoryview(data)
     sections: list[memoryview] = []
     at = 0
@@ -374,11 +385,17 @@ def decode_seal(header: FrameHeader, meta: Buffer, data: Buffer) -> Seal:
         at += pad8(size)
     events = np.frombuffer(sections[0], "<u4").reshape(-1, len(EVENT_FIELDS))
     frames = np.frombuffer(sections[1], "<u4").copy()
-    slots = np.frombuffer(sections[2], "<u4").reshape(-1, len(SLOT_FIELDS)).copy()
+    slots = np.frombuffer(sections[2], "<u4").reshape(-1, content.slot_bytes // 4).copy()
     streams = np.frombuffer(sections[3], "<i8").reshape(-1, 5)
-    _check_columns(content, events, frames, slots, streams)
+    check_columns(content, events, frames, slots, streams)
+    is_compacted = content.layout == SEAL_LAYOUT_COMPACTED
+    if is_compacted:
+        check_placed(content, events, frames, slots)
+    else:
+        check_batches(content)
+    index_class = CompactedIndex if is_compacted else SegmentIndex
     return Seal(
-        SegmentIndex.from_columns(
+        index_class.from_columns(
             header.first_seq,
             events=events,
             slots=slots,
@@ -397,49 +414,21 @@ def decode_seal(header: FrameHeader, meta: Buffer, data: Buffer) -> Seal:
     )
 
 
-def _check_columns(
-    content: SealMeta,
-    events: npt.NDArray[np.uint32],
-    frames: npt.NDArray[np.uint32],
-    slots: npt.NDArray[np.uint32],
-    streams: npt.NDArray[np.int64],
-) -> None:
-    """Raise FrameDamage unless every number in a column points at something that is there."""
-    _expect(_ascends(frames, strictly=True), "frame offsets")
-    _expect(len(set(content.streams)) == len(streams), "streams")
-    _expect(int(streams[:, 2].sum()) == len(events), "event counts of streams")
-    if not len(events):
-        _expect(not content.row_count and not content.put_count and not len(slots), "counts")
-        return
-    _expect(_ascends(events[:, _FRAME]), "frames of events")
-    _expect(int(events[-1, _FRAME]) < len(frames), "frames of events")
-    _expect(int(events[:, _STREAM].max()) < len(content.streams), "streams of events")
-    _expect(int(events[0, _SLOT]) == 0, "slots of events")
-    _expect(_ascends(events[:, _SLOT], strictly=True), "slots of events")
-    _expect(int(events[-1, _SLOT]) < len(slots), "slots of events")
-    kinds = events[:, _SHAPE] & 3
-    has_rows = (kinds + 1 & 2).astype(np.bool_)
-    counts = np.diff(events[:, _SLOT].astype(np.int64), append=len(slots))
-    _expect(int(has_rows.sum()) == content.put_count, "number of record events")
-    _expect(int(counts[has_rows].sum()) == content.row_count, "number of rows")
-    _expect(bool((counts[~has_rows] == 1).all()), "slots of events without rows")
-    _expect(int(counts.max()) <= 1 << LOC_ROW_BITS, "rows of an event")
-    choices = len(content.embedding_ids) if content.put_count else 1
-    _expect(int(slots[:, _EMBEDDING].max()) < choices, "embedding ids")
+def seal_chain(header: FrameHeader, meta: Buffer) -> bytes | None:
+    """The chain value that a SEAL's meta says; None if it is not that of a SEAL.
 
-
-def _ascends(column: npt.NDArray[Any], *, strictly: bool = False) -> bool:
-    later, earlier = column[1:], column[:-1]
-    return bool((later > earlier).all() if strictly else (later >= earlier).all())
+    Args:
+        meta: Its CRC must have been checked.
+    """
+    try:
+        content = _DECODE_META(memoryview(meta)[: header.meta_bytes])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return content.chain if len(content.chain) == DIGEST_BYTES else None
 
 
 def _decode(decode: Callable[[Buffer], Decoded], packed: Buffer, name: str) -> Decoded:
     try:
         return decode(packed)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameDamage("content", f"seal, {name}: {error}") from error
-
-
-def _expect(claim: bool, name: str) -> None:
-    if not claim:
-        raise FrameDamage("content", f"seal, {name}: the columns contradict each other")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from fmemory_segments._files import OpenFile
 from fmemory_segments.errors import ForkedStore, LogClosed, LogError, LogPoisoned
@@ -107,6 +107,27 @@ class GroupSync:
                 self._is_syncing = False
                 if self._waiting:
                     self._turn.notify_all()
+
+
+class Syncable(Protocol):
+    """What can be synced."""
+
+    def sync(self) -> int:
+        """Have what was written on disk."""
+        ...
+
+
+def sync_if_alive(reference: Callable[[], Syncable | None]) -> Callable[[], bool]:
+    """Sync what a weak reference names, unless it is gone; False if it is."""
+
+    def sync() -> bool:
+        alive = reference()
+        if alive is None:
+            return False
+        alive.sync()
+        return True
+
+    return sync
 
 
 class IntervalSync:

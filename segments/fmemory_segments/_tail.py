@@ -7,38 +7,38 @@ lock, cuts a torn tail off; a reader leaves it and reports it.
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
 
 from fmemory_segments._catalog import (
     LOCK_NAME,
-    Listing,
+    Vanished,
     list_store,
+    missing_file,
     open_segment,
     read_failed,
     reading,
-    sync_folder,
-    write_all,
     writing,
 )
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._frame import FRAME_HEADER_BYTES
 from fmemory_segments._frames import read_seal
+from fmemory_segments._generation import adopt, lost, renew, went_back
 from fmemory_segments._load import (
     Loaded,
-    Loader,
     apply_frames,
     expected_after,
     unfinished_seal,
 )
 from fmemory_segments._lock import FileLock
+from fmemory_segments._quarantine import cut, report, used_end
 from fmemory_segments._seal import Seal
 from fmemory_segments._stream_index import RevisionGap
 from fmemory_segments._tip import Tip
-from fmemory_segments._walk import Stop, Walk, judge_stop, read_exactly
+from fmemory_segments._walk import Stop, Walk, judge_stop
 from fmemory_segments.errors import LogCorrupt, LogReason, StoreBusy, UnsupportedFormat
 from fmemory_segments.recovery import (
     CLEAN,
@@ -52,7 +52,9 @@ PROBE_BYTES: Final = 8
 NOTHING_NEW: Final = bytes(PROBE_BYTES)
 LOOK_AGAIN_S: Final = 0.1
 RECHECK_TIMEOUT_S: Final = 0.05
-COPY_BYTES: Final = 1 << 24
+READS_MAX: Final = 8
+
+Answer = TypeVar("Answer")
 
 
 class _SeenTail(NamedTuple):
@@ -70,6 +72,8 @@ class Tail:
         self._core = core
         self._seen: _SeenTail | None = None
         self._look_again_at = 0.0
+        self._manifest_told = 0
+        core.find_again = self.find_again
 
     def refresh(self) -> int:
         """The newest visible seq. Cost: one pread of 8 bytes when nothing is new.
@@ -97,6 +101,53 @@ class Tail:
         """
         self._follow(b"")
 
+    def read(self, read: Callable[[], Answer]) -> Answer:
+        """What a read answers, tried again where the files it read are not in use any more.
+
+        Raises:
+            LogCorrupt: As the read; or a file is gone and none took its place.
+        """
+        for _ in range(READS_MAX - 1):
+            segments = self._core.segments
+            try:
+                return read()
+            except Vanished as gone:
+                self.find_again(gone.path)
+            except LogCorrupt:
+                self.look_closer()
+                if self._core.segments is segments:
+                    raise
+        try:
+            return read()
+        except Vanished as gone:
+            raise missing_file(gone.path) from gone
+
+    def find_again(self, path: Path) -> None:
+        """A segment's file is not there any more: use the one that took its place.
+
+        Raises:
+            LogCorrupt: None did: somebody removed it.
+            LogReadFailed: The system could not read.
+        """
+        core = self._core
+        core.check()
+        with core.tail_lock, reading(core.path):
+            if all(segment.path != path for segment in core.segments):
+                return  # Another thread was here before.
+            self._renew(core.read_tip())
+            if any(segment.path == path for segment in core.segments):
+                raise missing_file(path)
+
+    def use_generation(self) -> None:
+        """Use what a compaction of this handle made.
+
+        Raises:
+            As `find_again`.
+        """
+        core = self._core
+        with core.tail_lock, reading(core.path):
+            self._renew(core.read_tip())
+
     def catch_up(self) -> Tip:
         """Take in everything, cut off a torn tail. Under the exclusive lock.
 
@@ -117,7 +168,11 @@ class Tail:
             raise read_failed(error, segment.path, segment.end) from error
         if not probe:
             segment.zero_end = 0  # Another writer has cut the zeros off.
-        moved = tip.segment_base > segment.base_seq or tip.suspect_from
+        moved = (
+            tip.segment_base > segment.base_seq
+            or tip.suspect_from
+            or tip.manifest_no != self._manifest_told
+        )
         if probe != NOTHING_NEW or moved or self._seen is not None or segment.is_sealed:
             with core.tail_lock, reading(segment.path):
                 stop = self._advance(tip)
@@ -125,7 +180,7 @@ class Tail:
                     self._cut_or_raise(stop, tip)
                 self._seen = None
         if core.head_seq < tip.synced_seq:
-            raise self._lost(tip.synced_seq)
+            raise lost(core, tip.synced_seq)
         return tip
 
     def load(self, *, tip: Tip, may_cut: bool) -> Loaded:
@@ -139,7 +194,7 @@ class Tail:
             LogCorrupt: Damage, a missing segment, or acknowledged events that are gone.
         """
         core = self._core
-        loaded = self._adopt(list_store(core.fs, core.path), tip)
+        loaded = self._adopt(tip)
         stop = loaded.stop
         if stop.judgement.verdict is not Verdict.CLEAN:
             if may_cut:
@@ -159,7 +214,7 @@ class Tail:
         """
         core = self._core
         try:
-            loaded = self._adopt(list_store(core.fs, core.path), tip)
+            loaded = self._adopt(tip)
             doubtful = loaded.stop.judgement.verdict is not Verdict.CLEAN
             if not doubtful and core.head_seq >= tip.synced_seq:
                 return
@@ -176,7 +231,8 @@ class Tail:
         segment = core.segments[-1]
         with core.tail_lock, reading(segment.path):
             tip = core.read_tip()
-            if probe == NOTHING_NEW and tip.segment_base <= segment.base_seq:
+            is_told = tip.manifest_no == self._manifest_told
+            if probe == NOTHING_NEW and tip.segment_base <= segment.base_seq and is_told:
                 self._look_again_at = time.monotonic() + LOOK_AGAIN_S
                 return core.head_seq
             if self._is_seen(segment):
@@ -248,8 +304,13 @@ class Tail:
         core = self._core
         while True:
             segment = core.active
+            if tip.manifest_no != self._manifest_told:
+                stop = self._renew(tip)
+                if stop is not None:
+                    return stop
+                continue
             if segment.is_sealed:
-                if self._open_next(segment):
+                if self._open_next(segment, tip):
                     continue
                 stop = self._reload_if_moved(segment, tip)
                 if stop is not None or core.active is segment:
@@ -296,21 +357,30 @@ class Tail:
         assert walk.stop is not None
         return walk.stop
 
-    def _open_next(self, segment: Segment) -> bool:
+    def _open_next(self, segment: Segment, tip: Tip) -> bool:
         """Open the successor of a sealed segment; False if there is none yet."""
         core = self._core
-        for name in list_store(core.fs, core.path).segments:
+        listing = list_store(core.fs, core.path)
+        if listing.manifest != core.manifest:
+            # The successor may be part of a compacted segment, and this one too.
+            self._renew(tip)
+            return True
+        for name in listing.segments:
             if name.base_seq == segment.next_seq and core.path / str(name) != segment.path:
                 break
         else:
             return False
-        file, header = open_segment(
-            core.fs,
-            core.path,
-            name,
-            write=not core.options.read_only,
-            store_id=core.store_id,
-        )
+        try:
+            file, header = open_segment(
+                core.fs, core.path, name, write=not core.options.read_only, store_id=core.store_id
+            )
+        except Vanished as gone:
+            if list_store(core.fs, core.path) == listing:
+                raise missing_file(gone.path) from gone
+            return True
+        if header.is_compacted:
+            self._adopt(tip)
+            return True
         opened = Segment.begin(core.path / str(name), header, file, segment.time_ns)
         if header.prev_chain != segment.chain:
             judgement = Judgement(
@@ -329,25 +399,24 @@ class Tail:
         newest = list_store(core.fs, core.path).segments[-1]
         if core.path / str(newest) == segment.path:
             if core.fs.size(core.file_of(segment).fd) < segment.end:
-                raise self._went_back(None)
+                raise went_back(core, None)
             return None
-        loaded = self._adopt(list_store(core.fs, core.path), tip)
+        loaded = self._adopt(tip)
         return loaded.stop if loaded.stop.judgement.verdict is not Verdict.CLEAN else None
 
-    def _adopt(self, listing: Listing, tip: Tip) -> Loaded:
+    def _adopt(self, tip: Tip) -> Loaded:
         """Read all segments and use them from now on."""
-        core = self._core
-        if not listing.segments:
-            raise self._lost(max(tip.synced_seq, core.head_seq))
-        loaded = Loader(core, synced_seq=tip.synced_seq).load(listing)
-        if loaded.head_seq < core.head_seq:
-            raise self._went_back(loaded.head_seq)
-        core.store_id = loaded.segments[0].header.store_id
-        core.streams, core.recent = loaded.streams, loaded.recent
-        core.time_ns = loaded.time_ns
-        core.set_segments(tuple(loaded.segments))
-        core.head_seq = loaded.head_seq
+        loaded = adopt(self._core, synced_seq=tip.synced_seq)
+        self._manifest_told = tip.manifest_no
         return loaded
+
+    def _renew(self, tip: Tip) -> Stop | None:
+        """Use the segments that a compaction made; where the log stops, if badly."""
+        self._manifest_told = tip.manifest_no
+        if renew(self._core):
+            return None
+        loaded = self._adopt(tip)
+        return loaded.stop if loaded.stop.judgement.verdict is not Verdict.CLEAN else None
 
     def _is_seen(self, segment: Segment) -> bool:
         seen = self._seen
@@ -392,8 +461,8 @@ class Tail:
         size = core.fs.size(segment.fd)
         head = core.fs.pread(segment.fd, FRAME_HEADER_BYTES, segment.end)
         self._seen = _SeenTail(segment, size, head)
-        torn_bytes = self._used_end(segment, stop.offset, size) - stop.offset
-        self._report(RecoveryReport(torn_bytes, segment.path.name, stop.offset, stop.seq))
+        torn_bytes = used_end(core, segment, stop.offset, size) - stop.offset
+        report(core, RecoveryReport(torn_bytes, segment.path.name, stop.offset, stop.seq))
 
     def _cut_or_raise(self, stop: Stop, tip: Tip) -> None:
         """As a writer: set a torn tail aside and cut it off."""
@@ -401,100 +470,4 @@ class Tail:
         segment = core.active
         self._judge(stop, tip)
         with writing(segment.path):
-            self.cut(segment, stop.offset, stop.seq)
-
-    def cut(self, segment: Segment, offset: int, seq: int, *, torn: bool = True) -> None:
-        """Copy a segment's bytes from an offset on to the quarantine, then cut them off.
-
-        Args:
-            torn: An append was cut short there, which is reported.
-
-        Raises:
-            OSError: Nothing was changed, or the segment was cut and it is unknown whether on disk.
-        """
-        core = self._core
-        size = core.fs.size(segment.fd)
-        used_end = self._used_end(segment, offset, size)
-        name = None
-        if used_end > offset:
-            name = self._quarantine(segment, offset, used_end)
-        core.fs.truncate(segment.fd, offset)
-        core.fs.sync(segment.fd)
-        segment.zero_end = offset
-        if name is not None and torn:
-            self._report(
-                RecoveryReport(
-                    used_end - offset, segment.path.name, offset, seq, name, applied=True
-                )
-            )
-
-    def _quarantine(self, segment: Segment, start: int, end: int) -> str:
-        """Copy bytes of a segment to a new file; its name."""
-        core = self._core
-        is_new = core.fs.kind(core.quarantine) is None
-        core.fs.make_folders(core.quarantine)
-        name = f"{segment.path.stem}-{start:012}-{secrets.token_hex(4)}.tail"
-        fd = core.fs.create_file(core.quarantine / name)
-        try:
-            for at in range(start, end, COPY_BYTES):
-                size = min(COPY_BYTES, end - at)
-                data = read_exactly(core.fs.pread, segment.fd, size, at)
-                write_all(core.fs, fd, data, at - start)
-            core.fs.sync(fd)
-        finally:
-            core.fs.close(fd)
-        sync_folder(core.fs, core.quarantine)
-        if is_new:
-            sync_folder(core.fs, core.path)
-        return name
-
-    def _used_end(self, segment: Segment, start: int, size: int) -> int:
-        """Offset behind the last byte of a file that is not zero; `start` if there is none."""
-        core = self._core
-        end = size
-        while end > start:
-            at = max(start, end - COPY_BYTES)
-            data = read_exactly(core.fs.pread, segment.fd, end - at, at)
-            used = len(data.rstrip(b"\0"))
-            if used:
-                return at + used
-            end = at
-        return start
-
-    def _report(self, report: RecoveryReport) -> None:
-        core = self._core
-        if report not in core.recoveries:
-            core.recoveries.append(report)
-            done = f"was moved to quarantine/{report.quarantine}" if report.applied else "was left"
-            core.note(
-                f"{report.file}: a crash cut an append short at byte {report.offset}; what there "
-                f"was of it, {report.torn_bytes} bytes that nobody was told of, {done}"
-            )
-
-    def _lost(self, synced_seq: int) -> LogCorrupt:
-        core = self._core
-        where = core.active.path if core.segments else core.path
-        return LogCorrupt(
-            f"log end: expected events up to seq {synced_seq}, as TIP says were on disk, got "
-            f"{core.head_seq} ({where}); no file was changed; put the missing files back, or "
-            "restore a backup",
-            reason=LogReason.ACKNOWLEDGED_LOSS if core.segments else LogReason.MISSING_SEGMENT,
-            path=where,
-            offset=core.active.end if core.segments else None,
-            first_seq=core.head_seq + 1,
-            last_seq=synced_seq,
-        )
-
-    def _went_back(self, head_seq: int | None) -> LogCorrupt:
-        core = self._core
-        got = "a shorter file" if head_seq is None else f"seq {head_seq}"
-        return LogCorrupt(
-            f"log end: expected events up to seq {core.head_seq}, which this handle has read, got "
-            f"{got} ({core.active.path}); no file was changed; open the log again to see what is "
-            "left",
-            reason=LogReason.HEAD_WENT_BACK,
-            path=core.active.path,
-            offset=core.active.end,
-            first_seq=None if head_seq is None else head_seq + 1,
-            last_seq=core.head_seq,
-        )
+            cut(core, segment, stop.offset, stop.seq)

@@ -162,6 +162,17 @@ class TipFile:
                 )
             )
 
+    def tell_manifest(self, number: int) -> Tip:
+        """Record that a manifest is on disk, for those who have the log open."""
+
+        with self._exclusive():
+            now = self.read()
+            if number <= now.manifest_no:
+                return now
+            return self._write(
+                msgspec.structs.replace(now, counter=now.counter + 1, manifest_no=number)
+            )
+
     def close(self, *, wait: bool = True) -> None:
         """Close the descriptor, when no thread writes any more; see `FileLock.close`."""
         if self._lock is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fmemory_segments.compaction import ErasedEvent
 from fmemory_segments.event import (
     Envelope,
     Payload,
@@ -68,6 +69,10 @@ class LogTxn:
     def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
         """As `Log.row`."""
         return self._log.row(loc)
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """As `Log.erased`."""
+        return self._log.erased(after, upto, stream)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """As `Log.find`."""

@@ -7,6 +7,8 @@ before the caller does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from fmemory_segments._append import finish_batch, write_batch
@@ -101,6 +103,32 @@ class Writer:
             interval.touch()
         return Commit(first_seq, last_seq, recorded_at_ns, durable)
 
+    @contextmanager
+    def exclusive(self, timeout_s: float) -> Iterator[None]:
+        """Hold the lock of the log for the length of a block, caught up.
+
+        Raises:
+            As `commit`.
+        """
+        self._begin(timeout_s)
+        try:
+            yield
+        finally:
+            self._end()
+
+    def roll(self) -> None:
+        """Seal the active segment and begin the next one. Under `exclusive`.
+
+        Raises:
+            StoreFull, LogWriteFailed: Nothing is lost; the next append tries again.
+            LogPoisoned: A sync failed.
+            LogCorrupt: An event of the segment is damaged.
+        """
+        core, segment = self._core, self._core.active
+        roll(core, synced_to=max(self._tip_seq, self._group.durable_seq))
+        self._group.covered(core.head_seq)
+        self._tell_tip(core.head_seq, segment.base_seq, segment.frames_end)
+
     def _begin(self, timeout_s: float) -> None:
         """Take the lock and catch up."""
         core, lock = self._core, self._lock
@@ -139,7 +167,7 @@ class Writer:
         if prepared is None:
             return None
         synced_to = max(self._tip_seq, self._group.durable_seq)
-        segment = self._segment_for(prepared, synced_to)
+        segment = self._segment_for(prepared)
         recorded_at_ns = now_ns if time_ns is None else time_ns
         finished = finish_batch(
             core, segment, prepared, time_ns=recorded_at_ns, synced_to=synced_to
@@ -152,7 +180,7 @@ class Writer:
             apply_frames(segment, finished.frames, core.streams, core.recent, core)
         return first_seq, core.head_seq, recorded_at_ns
 
-    def _segment_for(self, prepared: PreparedBatch, synced_to: int) -> Segment:
+    def _segment_for(self, prepared: PreparedBatch) -> Segment:
         """The active segment, or a new one if the batch would make it too large."""
         core = self._core
         segment = core.active
@@ -162,9 +190,7 @@ class Writer:
             or frame_count + len(prepared.frames) > core.options.segment_frames_max
         )
         if segment.is_sealed or (is_full and frame_count):
-            roll(core, synced_to=synced_to)
-            self._group.covered(core.head_seq)
-            self._tell_tip(core.head_seq, segment.base_seq, segment.frames_end)
+            self.roll()
         return core.active
 
     def _target(self) -> SyncTarget:

@@ -16,6 +16,7 @@ from fmemory_segments._event_meta import DTYPE_CODES, matrix_bytes
 from fmemory_segments._frame import Buffer
 from fmemory_segments.event import (
     DIGEST_BYTES,
+    FORGOTTEN,
     NONCE_BYTES,
     Blob,
     Envelope,
@@ -129,7 +130,12 @@ def canonical_envelope(envelope: Envelope) -> bytes:
 
 
 def event_digest(envelope: Envelope, payload_digest: bytes) -> bytes:
-    """The digest of an event, 32 bytes, from its envelope and the digest of its payload."""
+    """The digest of an event, 32 bytes, from its envelope and the digest of its payload.
+
+    Of an event that was forgotten, its own digest was kept in the place of its payload's.
+    """
+    if envelope.type == FORGOTTEN:
+        return payload_digest
     return sha256(b"".join((EVENT_PREFIX, canonical_envelope(envelope), payload_digest))).digest()
 
 

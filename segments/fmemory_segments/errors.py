@@ -13,6 +13,7 @@
     ├── StoreBusy            another process held the lock for too long       (TimeoutError)
     ├── ReadOnlyLog          a write to a log opened for reading              (PermissionError)
     ├── UnknownEvent         no event or row at a seq or loc                  (LookupError)
+    ├── RowErased            a row whose data a compaction took out           (LookupError)
     ├── InvalidDraft         an event that cannot be stored as it is          (ValueError)
     ├── LogPoisoned          fdatasync or a repair failed: reopen             (RuntimeError)
     ├── ForkedStore          the handle was carried over a fork: reopen       (RuntimeError)
@@ -56,6 +57,7 @@ class LogReason(StrEnum):
     CHAIN = "chain"
     MANIFEST = "manifest"
     NOT_DELETED = "not_deleted"
+    FORGOTTEN = "forgotten"
     ACKNOWLEDGED_LOSS = "acknowledged_loss"
     HEAD_WENT_BACK = "head_went_back"
     PINNED_HEAD = "pinned_head"

@@ -29,6 +29,12 @@ EVENT_BYTES_MAX = 48 * 1024 * 1024
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 LOC_ROW_BITS = 16
 ZERO_CHAIN = bytes(DIGEST_BYTES)
+FORGOTTEN = "event_forgotten"
+"""Type of an event of which only its place in log and stream, its time and its digest are left."""
+SEQ_MAX = 2**63 - 1
+
+_CHAIN_DIGITS = 2 * DIGEST_BYTES
+_TEXT_SHOWN_MAX = 100
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -204,18 +210,21 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """The head that `str()` printed.
+        """The head that `str()` printed; blanks and line ends around it are left out.
 
         Raises:
-            ValueError: The text is not a whole number, a colon and 64 hexadecimal digits.
+            ValueError: The text is no head or not the whole of one; the message says what is wrong.
 
         >>> Head.parse("0:" + "00" * 32).seq
         0
         """
         seq, colon, chain = text.strip().partition(":")
-        if not colon or not seq.isdecimal() or len(chain) != 2 * DIGEST_BYTES:
+        wrong = "no colon" if not colon else _wrong_seq(seq) or _wrong_chain(seq, chain)
+        if wrong:
             raise ValueError(
-                f"head: expected SEQ:CHAIN with {2 * DIGEST_BYTES} hexadecimal digits, got {text!r}"
+                f"head: expected SEQ:CHAIN, a number and {_CHAIN_DIGITS} lower-case hexadecimal"
+                f" digits, got {wrong} ({_shortened(text)}); a head is kept and compared whole, as"
+                " it was printed"
             )
         return cls(int(seq), bytes.fromhex(chain))
 
@@ -228,3 +237,29 @@ class Commit:
     last_seq: int
     recorded_at_ns: int
     durable: bool
+
+
+def _wrong_seq(seq: str) -> str:
+    """What is wrong with the number of a head's text; empty if nothing is."""
+    if not (seq.isascii() and seq.isdecimal()):
+        return "no number before the colon"
+    if seq != "0" and seq.startswith("0"):
+        return "a number that begins with 0"
+    return f"a number beyond {SEQ_MAX}" if len(seq) > 20 or int(seq) > SEQ_MAX else ""
+
+
+def _wrong_chain(seq: str, chain: str) -> str:
+    """What is wrong with the digits of a head's text; empty if nothing is."""
+    wrong = next((one for one in chain if one not in "0123456789abcdefABCDEF"), None)
+    if wrong is not None and wrong not in "….":
+        return f"{wrong!r} among the digits"
+    if wrong is not None or len(chain) != _CHAIN_DIGITS:
+        digits = chain.rstrip("….")
+        return f"{len(digits)} digits"
+    if chain != chain.lower():
+        return "upper-case digits"
+    return "digits of an event 0, which does not exist" if seq == "0" and int(chain, 16) else ""
+
+
+def _shortened(text: str) -> str:
+    return repr(text) if len(text) <= _TEXT_SHOWN_MAX else f"{text[:_TEXT_SHOWN_MAX]!r}…"

@@ -3,10 +3,15 @@
 The bytes are those of a BATCH frame of one event (docs/format.md section 4): *meta* says who, when
 and why and where in *data* each row lies, *data* holds nonces, notes and vectors and may be erased.
 So a row of a batch can be read without the rest, and every journal checks the same checksums.
+
+Two things differ. Of erased rows data hold nothing, not even zeros: the others stand there as if
+they were all. And data may end in zeros: room for what erasure adds to meta, so that an event that
+is stored anew never needs more bytes than before.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
 
@@ -15,23 +20,40 @@ import numpy as np
 from crc32c import crc32c
 
 from fmemory_segments._batch import decode_payload, nonces_wanted, payload_extent, rows_fit
+from fmemory_segments._erase import (
+    BLOB_ROOM_BYTES,
+    blanked,
+    expand_living,
+    living_bytes,
+    pack_living,
+    room_bytes,
+    without_rows,
+)
 from fmemory_segments._event_meta import (
     DTYPES,
     ITEM_BYTES,
     BlobPlace,
     ErasedPlace,
     EventMeta,
+    Place,
     RowsPlace,
+    unpack_bits,
 )
 from fmemory_segments._frame import FrameDamage, pad8
 from fmemory_segments._packer import place_payload
 from fmemory_segments._row_columns import decode_embedding_ids
+from fmemory_segments.compaction import forgotten
+from fmemory_segments.digest import payload_digest
 from fmemory_segments.event import (
     NONCE_BYTES,
+    BoolArray,
     Draft,
     Envelope,
+    Erased,
     Float64Array,
     Payload,
+    Rows,
+    StoredEvent,
     UInt32Array,
     VectorArray,
 )
@@ -50,11 +72,13 @@ class EventBytes(NamedTuple):
 
     Attributes:
         meta: Everything but seq, time and payload.
-        data: The payload, nonces included; its size is a multiple of 8.
+        data: The payload, nonces included, and room.
+        is_erased: The payload was erased, or any row of it.
     """
 
     meta: bytes
     data: bytes
+    is_erased: bool
 
 
 def nonce_bytes(payload: Payload) -> int:
@@ -74,7 +98,7 @@ def pack_event(source: Draft | Envelope, payload: Payload, nonces: bytes = b"") 
 
     Cost: O(bytes), one CRC pass; about 10 µs for one row.
     """
-    place, parts, _ = place_payload(source, payload, nonces)
+    place, data = _placed(source, payload, nonces)
     event = EventMeta(
         source.stream,
         source.revision,
@@ -89,7 +113,44 @@ def pack_event(source: Draft | Envelope, payload: Payload, nonces: bytes = b"") 
         source.reason,
         source.event_id,
     )
-    return EventBytes(_ENCODE(event), b"".join(parts))
+    is_erased = isinstance(place, ErasedPlace) or (isinstance(place, RowsPlace) and place.erased)
+    return EventBytes(_ENCODE(event), data, bool(is_erased))
+
+
+def erase(stored: StoredMeta, data: bytes, rows: BoolArray | None) -> EventBytes:
+    """A stored event without some of its rows, or without its payload: what to store instead.
+
+    Envelope, timestamps and digests stay, so its digest does; what was erased before stays erased.
+
+    Args:
+        data: Its data.
+        rows: bool, shape (n,): which rows go; None for an event without rows.
+
+    Raises:
+        BytesDamage: The data are not what was stored. Nothing is erased whose digest is unsure.
+
+    Cost: a copy, CRC of what stays, SHA-256 of what goes.
+    """
+    payload = stored.payload(data)
+    if rows is None:
+        return pack_event(stored.envelope, Erased(payload_digest(payload)))
+    if not isinstance(payload, Rows):
+        raise ValueError(f"event {stored.seq}: expected rows, got a payload without")
+    return pack_event(stored.envelope, without_rows(payload, rows))
+
+
+def forget(stored: StoredMeta, data: bytes, end: int) -> EventBytes:
+    """The stub of a stored event: what to store instead.
+
+    Args:
+        data: Its data.
+        end: The event that deleted it.
+
+    Raises:
+        BytesDamage: The data are not what was stored. Nothing is erased whose digest is unsure.
+    """
+    stub = forgotten(StoredEvent(stored.envelope, stored.payload(data)), end)
+    return pack_event(stub.envelope, stub.payload)
 
 
 def meta_check(seq: int, recorded_at_ns: int, meta: bytes) -> int:
@@ -104,20 +165,23 @@ class StoredMeta:
         seq: Of the event.
         recorded_at_ns: Unix nanoseconds.
         meta: As `pack_event` made it.
-        check: As `meta_check` made it.
+        check: As `meta_check` made it. An event that was stored anew has another.
 
     Raises:
         BytesDamage: The check is wrong, or meta does not describe an event.
+
+    Attributes:
+        erased_rows: bool, shape (n,): rows that were erased; None where none was.
     """
 
-    __slots__ = ("_offsets", "event", "recorded_at_ns", "seq")
+    __slots__ = ("_living", "_offsets", "check", "erased_rows", "event", "recorded_at_ns", "seq")
 
     def __init__(self, seq: int, recorded_at_ns: int, meta: bytes, check: int) -> None:
         if not isinstance(meta, bytes) or meta_check(seq, recorded_at_ns, meta) != check:
             raise BytesDamage("meta: wrong checksum")
         try:
             event = _DECODE(meta)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise BytesDamage(f"meta: {error}") from error
         if not isinstance(event.place, BlobPlace | RowsPlace | ErasedPlace):
             raise BytesDamage("meta: rows of compacted segments do not belong here")
@@ -125,7 +189,12 @@ class StoredMeta:
             raise BytesDamage("meta: columns of another length than the rows want")
         self.seq = seq
         self.recorded_at_ns = recorded_at_ns
+        self.check = check
         self.event = event
+        self.erased_rows: BoolArray | None = None
+        if isinstance(event.place, RowsPlace) and event.place.erased:
+            self.erased_rows = unpack_bits(event.place.erased, len(event.keys))
+        self._living: list[int] | None = None
         self._offsets: UInt32Array | None = None
 
     @property
@@ -144,9 +213,17 @@ class StoredMeta:
         return len(self.event.keys)
 
     @property
+    def is_erased(self) -> bool:
+        """True if the payload was erased, or any row of it."""
+        return self.erased_rows is not None or isinstance(self.event.place, ErasedPlace)
+
+    @property
     def data_bytes(self) -> int:
-        """Size of the data that belongs to this meta."""
-        return payload_extent(self.event)[1]
+        """Size of the data that belongs to this meta, without room."""
+        if self.erased_rows is None:
+            return payload_extent(self.event)[1]
+        kept = self._living_before(self.row_count)
+        return living_bytes(kept, int(self.note_offsets[-1]), self.vector_bytes)
 
     @property
     def payload_bytes(self) -> int:
@@ -155,8 +232,13 @@ class StoredMeta:
         if isinstance(place, BlobPlace):
             return place.length
         if isinstance(place, RowsPlace):
-            return int(self.note_offsets[-1]) + self.row_count * self.vector_bytes
+            kept = self._living_before(self.row_count)
+            return int(self.note_offsets[-1]) + kept * self.vector_bytes
         return 0
+
+    def holds_erased(self, first: int, stop: int) -> bool:
+        """True if one of rows `first` to `stop - 1` was erased."""
+        return self.erased_rows is not None and bool(self.erased_rows[first:stop].any())
 
     @property
     def _rows(self) -> RowsPlace:
@@ -190,15 +272,16 @@ class StoredMeta:
 
     def notes_extent(self, first: int, stop: int) -> tuple[int, int]:
         """Where in data the notes of rows `first` to `stop - 1` are: offset and size."""
-        offsets, start = self.note_offsets, NONCE_BYTES * self.row_count
+        offsets, start = self.note_offsets, NONCE_BYTES * self._living_before(self.row_count)
         low = int(offsets[first])
         return start + low, int(offsets[stop]) - low
 
     def vectors_extent(self, first: int, stop: int) -> tuple[int, int]:
         """Where in data the vectors of rows `first` to `stop - 1` are: offset and size."""
-        start = pad8(NONCE_BYTES * self.row_count + int(self.note_offsets[-1]))
-        width = self.vector_bytes
-        return start + first * width, (stop - first) * width
+        kept = self._living_before(self.row_count)
+        start = pad8(NONCE_BYTES * kept + int(self.note_offsets[-1]))
+        width, low = self.vector_bytes, self._living_before(first)
+        return start + low * width, (self._living_before(stop) - low) * width
 
     def vectors(self, data: bytes | memoryview) -> VectorArray:
         """The bytes of vectors as a matrix: shape (k, dim), read-only."""
@@ -232,9 +315,71 @@ class StoredMeta:
         Raises:
             BytesDamage: It is not what was stored.
         """
-        if not isinstance(data, bytes) or len(data) != self.data_bytes:
-            raise BytesDamage(f"data: expected {self.data_bytes} bytes, got {len(data)}")
+        size = self.data_bytes
+        if not isinstance(data, bytes) or len(data) < size:
+            raise BytesDamage(f"data: expected {size} bytes, got {len(data)}")
+        if len(data) != size and data.count(0, size) != len(data) - size:
+            raise BytesDamage(f"data: expected zeros behind {size} bytes, got others")
         try:
-            return decode_payload(self.event, data)
+            if self.erased_rows is None:
+                return decode_payload(self.event, data)
+            return self._rows_left(data)
         except FrameDamage as damage:
             raise BytesDamage(str(damage)) from damage
+
+    def region(self, data: bytes) -> bytes:
+        """Data as a BATCH frame would have them: without room, and with zeros for erased rows.
+
+        Nothing is checked. Of rows of which some were erased, what is missing is zeros.
+        """
+        size = self.data_bytes
+        if self.erased_rows is None:
+            return data[:size]
+        whole = data[:size].ljust(size, b"\0")
+        notes_bytes = int(self.note_offsets[-1])
+        return expand_living(~self.erased_rows, notes_bytes, self.vector_bytes, whole)
+
+    def _rows_left(self, data: bytes) -> Rows:
+        erased = self.erased_rows
+        assert erased is not None
+        rows = decode_payload(self.event, self.region(data))
+        assert isinstance(rows, Rows)
+        # Meta names none for them that a living row does not have.
+        embedding_ids = tuple(
+            None if gone else value
+            for value, gone in zip(rows.embedding_ids, erased.tolist(), strict=True)
+        )
+        return replace(rows, embedding_ids=embedding_ids)
+
+    def _living_before(self, row: int) -> int:
+        """How many rows before this one were not erased."""
+        if self.erased_rows is None:
+            return row
+        if self._living is None:
+            self._living = [0, *np.cumsum(~self.erased_rows).tolist()]
+        return self._living[row]
+
+
+def _placed(source: Draft | Envelope, payload: Payload, nonces: bytes) -> tuple[Place, bytes]:
+    """The place of a payload, and its data with room."""
+    if isinstance(payload, Rows):
+        return _placed_rows(source, payload, nonces)
+    place, parts, _ = place_payload(source, payload, nonces)
+    data = b"".join(parts)
+    return place, data.ljust(BLOB_ROOM_BYTES, b"\0") if data else data
+
+
+def _placed_rows(source: Draft | Envelope, rows: Rows, nonces: bytes) -> tuple[Place, bytes]:
+    if rows.erased is None or not rows.erased.any():
+        place, parts, size = place_payload(source, rows, nonces)
+        room = max(0, room_bytes(rows) - size)
+        return place, b"".join((*parts, bytes(room)))
+    rows = blanked(rows)
+    assert rows.erased is not None
+    pairs = list(zip(rows.embedding_ids, rows.erased.tolist(), strict=True))
+    # One of those in use: a further one would let meta grow.
+    of_living = next((value for value, gone in pairs if not gone), None)
+    named = tuple(of_living if gone else value for value, gone in pairs)
+    place, _, _ = place_payload(source, replace(rows, embedding_ids=named))
+    data = pack_living(rows)
+    return place, data.ljust(room_bytes(rows), b"\0")

@@ -83,6 +83,10 @@ class FileSystem(Protocol):
         """The file system type that the path, or its nearest existing parent, is mounted on."""
         ...
 
+    def free_bytes(self, path: Path) -> int:
+        """Room that this user may fill on the file system that holds an existing path."""
+        ...
+
     def kind(self, path: Path) -> FileKind | None:
         """What the path names; None if nothing."""
         ...
@@ -156,7 +160,7 @@ class FileSystem(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a half-made file."""
+        """Remove a file that nobody needs: a half-made one, or one that compaction replaced."""
         ...
 
     def try_lock(self, fd: int, *, shared: bool) -> bool:
@@ -193,6 +197,10 @@ class PosixFileSystem:
         except OSError:
             return ""
         return parse_mount_type(table, _nearest_existing(path))
+
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def kind(self, path: Path) -> FileKind | None:
         try:

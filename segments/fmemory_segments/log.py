@@ -17,17 +17,20 @@ from typing import Self, TypeAlias
 
 from fmemory_segments._append import prepare_drafts, prepare_import
 from fmemory_segments._batch import PreparedBatch
-from fmemory_segments._catalog import reading
+from fmemory_segments._catalog import Vanished
 from fmemory_segments._chain import ChainCache
+from fmemory_segments._compact import Compactor
 from fmemory_segments._core import Core, Durability, Options, State
+from fmemory_segments._erased import erased_events
 from fmemory_segments._events import count_usage, envelopes, fold, payloads, unknown_event
 from fmemory_segments._open import OpenedFiles, open_files
-from fmemory_segments._reports import LogHealth, LogStats, LogUsage
+from fmemory_segments._reports import LogHealth, LogStats, LogUsage, health_of, stats_of
 from fmemory_segments._rows import read_row, read_rows
-from fmemory_segments._sync import IntervalSync
+from fmemory_segments._sync import IntervalSync, sync_if_alive
 from fmemory_segments._txn import LogTxn
 from fmemory_segments._watch import Watcher
 from fmemory_segments._writer import DURABILITIES, Writer
+from fmemory_segments.compaction import Compaction, ErasedEvent, Erasure
 from fmemory_segments.errors import LogCorrupt
 from fmemory_segments.event import (
     Commit,
@@ -45,6 +48,7 @@ from fmemory_segments.event import (
 )
 from fmemory_segments.filesystem import FileSystem, PosixFileSystem, after_fork_in_child
 from fmemory_segments.finding import Finding
+from fmemory_segments.pinned import Pinned
 from fmemory_segments.recovery import RecoveryReport
 from fmemory_segments.verify import verify_store
 
@@ -66,7 +70,8 @@ class Log:
         self._watcher = Watcher(core.path)
         self._writer = Writer(core, files.tail, files.lock, files.durable_seq)
         core.durable_seq = lambda: self._writer.durable_seq
-        self._interval = IntervalSync(_sync_if_alive(weakref.ref(self)), core.options.interval_s)
+        self._compactor = Compactor(core, files.tail, self._writer)
+        self._interval = IntervalSync(sync_if_alive(weakref.ref(self)), core.options.interval_s)
         _OPEN_LOGS.add(self)
 
     @classmethod
@@ -271,14 +276,15 @@ class Log:
             LogCorrupt, LogReadFailed: One is damaged or cannot be read.
         """
         self._core.check()
-        segments = self._core.segments
-        try:
-            return payloads(self._core, seqs)
-        except LogCorrupt:
-            self._tail.look_closer()
-            if self._core.segments is segments:
-                raise
-        return payloads(self._core, seqs)
+        return self._tail.read(lambda: payloads(self._core, seqs))
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """Events `after < seq <= upto` of which data were taken out, by seq; no payload is read.
+
+        Cost: array steps over the rows; Python only by event that is given.
+        """
+        self._core.check()
+        return erased_events(self._core, after, min(upto, self._core.head_seq), stream)
 
     def rows(self, locs: UInt64Array, *, notes: bool = True, vectors: bool = True) -> RowPage:
         """The rows at these places, checked, in the order asked for, in memory of their own.
@@ -290,6 +296,7 @@ class Log:
 
         Raises:
             UnknownEvent: There is no row at a loc.
+            RowErased: The row at a loc was erased.
             LogCorrupt, LogReadFailed: One is damaged or cannot be read.
 
         Cost: two reads for neighbours of one event; one span for near frames; no Python step a row
@@ -297,27 +304,24 @@ class Log:
         """
         if self._core.state not in _USABLE:
             self._core.check()
-        segments = self._core.segments
-        try:
-            return read_rows(self._core, locs, notes=notes, vectors=vectors)
-        except LogCorrupt:
-            self._tail.look_closer()
-            if self._core.segments is segments:
-                raise
-        return read_rows(self._core, locs, notes=notes, vectors=vectors)
+        return self._tail.read(lambda: read_rows(self._core, locs, notes=notes, vectors=vectors))
 
     def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
         """One row, checked by its CRC: its note body, its vector and its embedding id.
 
         Raises:
             UnknownEvent: There is no row at the loc.
+            RowErased: It was erased.
             LogCorrupt, LogReadFailed: It is damaged or cannot be read.
 
         Cost: one read or two, about 5 µs.
         """
         if self._core.state not in _USABLE:
             self._core.check()
-        return read_row(self._core, loc)
+        try:
+            return read_row(self._core, loc)
+        except (Vanished, LogCorrupt):
+            return self._tail.read(lambda: read_row(self._core, loc))
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """The seq of the event of this stream that carries this idempotency key."""
@@ -356,7 +360,7 @@ class Log:
         seq = newest if upto is None else upto
         if not 0 <= seq <= newest:
             raise unknown_event(self._core, seq)
-        return self._chain.head(self._core, seq)
+        return self._tail.read(lambda: self._chain.head(self._core, seq))
 
     def sync(self, upto: int | None = None) -> int:
         """Have everything up to `upto` (None = the head) on disk; the durable seq.
@@ -370,6 +374,34 @@ class Log:
             newest = self.refresh()
         return self._writer.sync(newest if upto is None else min(upto, newest))
 
+    def compact(self, erasure: Erasure, *, timeout_s: float | None = None) -> Compaction:
+        """Take data out of the log and write what is left side by side; others go on meanwhile.
+
+        Every event, seq, loc, digest and the chain stay what they are, for this handle and for all
+        others. Sealed segments are rewritten, the active one is sealed first if it is concerned.
+
+        Args:
+            erasure: What is dead, as of some seq; what was taken out before may be named again.
+            timeout_s: Longest wait for another compaction, and for each hold of the lock; None =
+                as the log was opened.
+
+        Returns:
+            What was done. Unless `pending` says otherwise, no byte of the data is left in a file.
+
+        Raises:
+            ReadOnlyLog: The log is open for reading.
+            UnknownEvent: The erasure names what is not there. Nothing was written.
+            StoreBusy: Somebody else compacts, or held the lock. What was there holds.
+            StoreFull: There is no room for what is left. What was there holds.
+            LogWriteFailed, LogReadFailed: The system refused. What was there holds.
+            LogCorrupt: A segment is damaged, so it stays as it is; the others were compacted.
+
+        Durability: on disk when this returns.
+        Cost: O(bytes) of the segments concerned, read twice and hashed twice; memory of the living
+            data of one new segment, about 96 MiB.
+        """
+        return self._compactor.compact(erasure, timeout_s)
+
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called when there may be new events; returns how to stop that.
 
@@ -378,11 +410,11 @@ class Log:
         self._core.check()
         return self._watcher.subscribe(callback)
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         """What is wrong with the files of this log, down to the event; nothing is changed.
 
         Args:
-            pinned: A head that was kept elsewhere.
+            pinned: A head that was kept elsewhere, or several.
 
         Cost: O(bytes), SHA-256 over all of them.
         """
@@ -403,32 +435,12 @@ class Log:
 
     def stats(self) -> LogStats:
         """How large the log is, as far as this handle has read it."""
-        core = self._core
-        core.check()
-        segments = core.segments
-        with reading(core.path):
-            stored_bytes = sum(
-                segment.end if segment.is_sealed else core.fs.size(segment.fd)
-                for segment in segments
-            )
-        return LogStats(
-            event_count=core.head_seq,
-            stream_count=len(core.streams),
-            segment_count=len(segments),
-            stored_bytes=stored_bytes,
-            index_bytes=sum(segment.index.size_bytes for segment in segments),
-        )
+        self._core.check()
+        return stats_of(self._core)
 
     def health(self) -> LogHealth:
         """The state of this handle. Never raises."""
-        core = self._core
-        return LogHealth(
-            "closed" if core.state == "forked" else core.state,
-            core.head_seq,
-            self._writer.durable_seq,
-            tuple(core.recoveries),
-            tuple(core.notices),
-        )
+        return health_of(self._core, self._writer.durable_seq)
 
     def close(self) -> None:
         """Sync what interval commits left, and release files and threads; twice is fine."""
@@ -465,19 +477,6 @@ class Log:
 
 _USABLE: frozenset[State] = frozenset(("ok", "full"))
 _OPEN_LOGS: weakref.WeakSet[Log] = weakref.WeakSet()
-
-
-def _sync_if_alive(reference: weakref.ref[Log]) -> Callable[[], bool]:
-    """Sync the log, unless it is gone; False if it is."""
-
-    def sync() -> bool:
-        log = reference()
-        if log is None:
-            return False
-        log.sync()
-        return True
-
-    return sync
 
 
 def _refuse_in_child() -> None:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fmemory_segments._catalog import (
     LOCK_NAME,
-    TIP_NAME,
     Listing,
-    SegmentName,
+    Vanished,
     list_store,
+    missing_file,
     open_segment,
+    read_failed,
     reading,
 )
 from fmemory_segments._chain import next_chain
@@ -28,26 +29,31 @@ from fmemory_segments._core import Core, Options, Segment
 from fmemory_segments._frame import FRAME_HEADER_BYTES, frame_bytes, pad8
 from fmemory_segments._frames import read_seal
 from fmemory_segments._inspect import Damage, GoodFrame, Inspector, SealFound
-from fmemory_segments._lock import FileLock
+from fmemory_segments._inspect_compacted import CompactedInspector
+from fmemory_segments._lock import shared_lock
+from fmemory_segments._manifest import SegmentName
 from fmemory_segments._seal import Seal, SealBuilder
-from fmemory_segments._tip import TIP_BYTES, Tip, damaged_slots, parse_tip
+from fmemory_segments._tip import Tip
+from fmemory_segments._verify_folder import check_listed, check_names, check_tip
 from fmemory_segments._walk import read_exactly
-from fmemory_segments.errors import LogError, LogReason, StoreBusy, UnsupportedFormat
+from fmemory_segments.errors import LogCorrupt, LogError, LogReason
 from fmemory_segments.event import ZERO_CHAIN, Head, Stream
 from fmemory_segments.filesystem import FileKind, FileSystem
 from fmemory_segments.finding import Finding
+from fmemory_segments.pinned import Pinned, PinnedHeads
 from fmemory_segments.recovery import Expected, Verdict, judge_end
 
 QUIET_TIMEOUT_S: Final = 5.0
+RUNS_MAX: Final = 4
 
 
-def verify_store(fs: FileSystem, path: Path, pinned: Head | None = None) -> list[Finding]:
+def verify_store(fs: FileSystem, path: Path, pinned: Pinned = None) -> list[Finding]:
     """What is wrong with the store in a folder, in the order of its files.
 
     Args:
         fs: The file system.
         path: The folder.
-        pinned: A head that was kept elsewhere: also find edits and rollbacks that fit together.
+        pinned: Heads that were kept elsewhere: also find edits and rollbacks that fit together.
 
     Returns:
         Findings; those with `damage=False` are only to be known. Empty = every byte is as written.
@@ -57,7 +63,14 @@ def verify_store(fs: FileSystem, path: Path, pinned: Head | None = None) -> list
 
     Cost: O(bytes), SHA-256 over all of them; memory of one segment's index and one frame.
     """
-    return _Verifier(fs, path, pinned).run()
+    for _ in range(RUNS_MAX - 1):
+        # A compaction may remove a file before its turn: what took its place is looked at then.
+        with suppress(Vanished):
+            return _Verifier(fs, path, pinned).run()
+    try:
+        return _Verifier(fs, path, pinned).run()
+    except Vanished as gone:
+        raise read_failed(FileNotFoundError(str(gone)), gone.path) from gone
 
 
 @dataclass(slots=True)
@@ -76,7 +89,7 @@ class _Place:
 
 
 class _Verifier:
-    def __init__(self, fs: FileSystem, path: Path, pinned: Head | None) -> None:
+    def __init__(self, fs: FileSystem, path: Path, pinned: Pinned) -> None:
         options = Options(
             read_only=True,
             durability="os",
@@ -89,11 +102,10 @@ class _Verifier:
         self._core = Core(fs, path, options)
         self._fs = fs
         self._path = path
-        self._pinned = pinned
+        self._pins = PinnedHeads(pinned)
         self._findings: list[Finding] = []
         self._place = _Place()
         self._revisions: dict[Stream, int] = {}
-        self._seen_at_pin = ZERO_CHAIN if pinned is not None and pinned.seq == 0 else None
         self._store_id: bytes | None = None
         self._tip = Tip()
 
@@ -104,60 +116,34 @@ class _Verifier:
                 return self._findings
             try:
                 listing = list_store(self._fs, self._path)
-            except UnsupportedFormat as error:
-                self._add(error.reason, str(error), damage=False)
+            except LogCorrupt as error:
+                file = None if error.path is None else error.path.name
+                self._add(error.reason, str(error), file=file)
                 return self._findings
-        self._check_tip()
-        self._check_names(listing)
+        self._check_folder(listing)
+        manifest = listing.manifest
+        listed = {one.name: one for one in manifest.segments} if manifest is not None else {}
         for number, name in enumerate(listing.segments):
             following = listing.segments[number + 1 :]
-            self._check_file(name, following[0] if following else None)
+            before = len(self._findings)
+            try:
+                self._check_file(name, following[0] if following else None)
+            except Vanished as gone:
+                if list_store(self._fs, self._path) != listing:
+                    raise
+                self._miss(gone, following[0].base_seq if following else None)
+            place = self._place
+            if place.chain is not None and str(name) in listed and len(self._findings) == before:
+                got = Head(place.seq - 1, place.chain)
+                self._findings += check_listed(listed[str(name)], got)
         self._check_end(listing)
         return self._findings
 
     # The folder
 
-    def _check_tip(self) -> None:
-        path = self._path / TIP_NAME
-        try:
-            if self._fs.kind(path) is None:
-                return
-            fd = self._fs.open_file(path, write=False, create=False)
-            try:
-                data = read_exactly(self._fs.pread, fd, TIP_BYTES, 0)
-            finally:
-                self._fs.close(fd)
-        except OSError as error:
-            self._add(LogReason.READ_FAILED, f"TIP: {error}", file=TIP_NAME)
-            return
-        self._tip = parse_tip(data)
-        for offset in damaged_slots(data):
-            self._add(
-                LogReason.WITNESS,
-                "TIP: expected a whole slot, got other bytes; the other slot holds, and the next "
-                "append writes this one anew",
-                file=TIP_NAME,
-                offset=offset,
-                damage=False,
-            )
-        if self._tip.suspect_from:
-            self._add(
-                LogReason.UNSYNCED_TAIL,
-                "sync: expected all events to be on disk, got a failed sync; those from "
-                f"{self._tip.suspect_from} on are in doubt until the next append writes them anew",
-                file=TIP_NAME,
-                first_seq=self._tip.suspect_from,
-                damage=False,
-            )
-
-    def _check_names(self, listing: Listing) -> None:
-        for name in listing.foreign:
-            self._add(
-                LogReason.FOREIGN_FILE,
-                "folder: expected files of the log, got another; it was left alone",
-                file=name,
-                damage=False,
-            )
+    def _check_folder(self, listing: Listing) -> None:
+        self._tip, found = check_tip(self._fs, self._path)
+        self._findings += found + check_names(self._fs, self._path, listing, self._tip)
         if not listing.segments:
             synced_seq = self._tip.synced_seq
             self._add(
@@ -168,7 +154,7 @@ class _Verifier:
             )
 
     def _check_end(self, listing: Listing) -> None:
-        """The end of the log against TIP and the pinned head."""
+        """The end of the log against TIP and the pinned heads."""
         head_seq = self._place.seq - 1
         end = judge_end(head_seq=head_seq, synced_seq=self._tip.synced_seq)
         if end.verdict is Verdict.DAMAGED and listing.segments:
@@ -179,22 +165,22 @@ class _Verifier:
                 first_seq=head_seq + 1,
                 last_seq=self._tip.synced_seq,
             )
-        pinned = self._pinned
-        if pinned is None:
-            return
-        seen = self._seen_at_pin
-        if pinned.seq > head_seq:
-            self._findings.append(Finding.behind_pinned(pinned, head_seq))
-        elif seen is None:
-            self._add(
-                LogReason.PINNED_HEAD,
-                f"pinned head: expected to follow the chain to seq {pinned.seq}, got damage before",
-                last_seq=pinned.seq,
-            )
-        elif seen != pinned.chain:
-            self._findings.append(Finding.chain_differs(pinned, Head(pinned.seq, seen)))
+        self._findings += self._pins.findings(head_seq)
 
     # A segment
+
+    def _miss(self, gone: Vanished, next_base: int | None) -> None:
+        """A segment that the manifest lists is not there."""
+        error = missing_file(gone.path)
+        last = None if next_base is None else next_base - 1
+        self._add(
+            error.reason,
+            str(error),
+            file=gone.path.name,
+            first_seq=error.first_seq,
+            last_seq=last,
+        )
+        self._lose_track(next_base)
 
     def _check_file(self, name: SegmentName, successor: SegmentName | None) -> None:
         next_base = None if successor is None else successor.base_seq
@@ -257,6 +243,9 @@ class _Verifier:
 
     def _check_frames(self, segment: Segment, successor: SegmentName | None) -> None:
         """All frames of a segment, and its SEAL or its end."""
+        if segment.header.is_compacted:
+            self._check_compacted(segment)
+            return
         upto = self._taken_from(successor)
         builder = SealBuilder(segment.base_seq)
         sees_all = True
@@ -287,6 +276,19 @@ class _Verifier:
                 last_seq=successor.base_seq - 1,
             )
 
+    def _check_compacted(self, segment: Segment) -> None:
+        """All frames of a compacted segment, and its SEAL."""
+        inspector = CompactedInspector(self._core, segment, self._place.time_ns)
+        for found in inspector.inspect():
+            if isinstance(found, SealFound):
+                self._check_seal(segment, found, inspector.builder)
+            elif isinstance(found, Damage):
+                self._tell(segment, found)
+            else:
+                if found.batch.header.first_seq != self._place.seq:
+                    self._lose_track(found.batch.header.first_seq)
+                self._take(segment, found)
+
     def _inspect(
         self, segment: Segment, upto: int | None, *, is_last: bool
     ) -> Iterator[GoodFrame | Damage | SealFound]:
@@ -307,7 +309,7 @@ class _Verifier:
             yield found
         else:
             return
-        with self._quiet() as is_quiet:
+        with shared_lock(self._fs, self._path / LOCK_NAME, QUIET_TIMEOUT_S) as is_quiet:
             if not is_quiet:
                 self._add(
                     LogReason.LOCK_TIMEOUT,
@@ -336,7 +338,7 @@ class _Verifier:
             return None
         try:
             _, header = open_segment(self._fs, self._path, successor, write=False, store_id=None)
-        except LogError:
+        except (LogError, Vanished):
             return None  # The check of that file says what is wrong with it.
         return header.base_seq if header.took_tail else None
 
@@ -410,8 +412,7 @@ class _Verifier:
             place.time_ns = max(place.time_ns, envelope.recorded_at_ns)
             if place.chain is not None and frame.is_whole:
                 place.chain = next_chain(place.chain, stored)
-                if self._pinned is not None and self._pinned.seq == envelope.seq:
-                    self._seen_at_pin = place.chain
+                self._pins.see(envelope.seq, place.chain)
         if not frame.is_whole:
             place.chain = None
         place.seq = frame.batch.header.last_seq + 1
@@ -457,28 +458,6 @@ class _Verifier:
         self._place.chain = None
         if seq is not None:
             self._place.seq = seq
-
-    @contextmanager
-    def _quiet(self) -> Iterator[bool]:
-        """Whether nobody writes for the length of a block."""
-        path = self._path / LOCK_NAME
-        if self._fs.kind(path) is None:
-            yield True
-            return
-        fd = self._fs.open_file(path, write=False, create=False)
-        try:
-            lock = FileLock(self._fs, fd, path)
-            try:
-                lock.acquire(QUIET_TIMEOUT_S, shared=True)
-            except StoreBusy:
-                yield False
-                return
-            try:
-                yield True
-            finally:
-                lock.release()
-        finally:
-            self._fs.close(fd)
 
     def _add(
         self,

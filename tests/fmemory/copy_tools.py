@@ -12,7 +12,6 @@ import pytest
 import fmemory
 from fmemory import (
     Finding,
-    Head,
     JournalBackend,
     MemoryRecord,
     Message,
@@ -22,7 +21,7 @@ from fmemory import (
     Role,
     SessionManifest,
 )
-from fmemory.journal import Commit, Payload, StoredEvent
+from fmemory.journal import Commit, Payload, Pinned, StoredEvent
 from fmemory.journals import MemoryJournal
 from fmemory_segments.event import VectorArray
 
@@ -121,7 +120,7 @@ class Wrapped(MemoryJournal):
         self.before_import: Callable[[], None] = lambda: None
         self.after_import: Callable[[], None] = lambda: None
         self.findings: list[Finding] = []
-        self.verified: list[Head | None] = []
+        self.verified: list[Pinned] = []
 
     def import_exact(self, events: Iterable[StoredEvent]) -> Commit | None:
         taken = list(events)
@@ -131,6 +130,6 @@ class Wrapped(MemoryJournal):
         self.after_import()
         return done
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         self.verified.append(pinned)
         return [*super().verify(pinned), *self.findings]

@@ -19,6 +19,7 @@ from fmemory import (
     ContractError,
     Head,
     JournalBackend,
+    Message,
     NotFound,
     ReadOnlyStore,
     Reason,
@@ -130,6 +131,30 @@ def test_a_second_copy_brings_what_came_since(to: str, open_as: Open) -> None:
 
     assert (result.present, result.copied) == (5, source.health().head_seq - 5)
     assert stored(target) == stored(source)
+
+
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_copy_brings_nothing_back_whose_deletion_is_forgotten(
+    kind: str, to: str, open_as: Open
+) -> None:
+    source, target = open_as(kind, "source"), open_as(to, "target")
+    source.add_note("secret", id="gone")
+    source.add_note("tea", id="kept")
+    source.append_transcript_messages("s1", [Message("user", "before")])
+    copy_log(source, target)
+    assert target.count(target.count_request()).count == 2
+    source.delete(source.delete_request(("gone",)))
+    source.delete_session("s1")
+    source.append_transcript_messages("s1", [Message("user", "after")])
+    source.compact(forget_before=source.head().seq)
+
+    copy_log(source, target)
+
+    for one in (target, source):
+        assert [record.id for record in one.scan(one.scan_request()).records] == ["kept"]
+        assert [said.content for said in one.load_transcript_messages("s1")] == ["after"]
+    assert list(target.events()) == list(source.events())
 
 
 def test_a_copy_of_what_is_there_writes_nothing(open_as: Open) -> None:

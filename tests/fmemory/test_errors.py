@@ -18,6 +18,7 @@ from fmemory.errors import (
     ForkedStore,
     HistoryCompacted,
     InvalidCursor,
+    InvalidSignature,
     LogCorrupt,
     LogPoisoned,
     MemoryBackendError,
@@ -41,6 +42,7 @@ CLASSES = [
 ]
 EXAMPLES: list[MemoryBackendError] = [
     ContractError("expected str, got int", where="ids[2]", reason=Reason.WRONG_TYPE, owner="X"),
+    InvalidSignature("none", where="text", reason=Reason.KEY_UNKNOWN, key_name="audit"),
     DuplicateRecord(("a", "b"), ("n",), reason=Reason.RECORD_REPEATED),
     InvalidCursor("expected one of this store", cursor="zz", reason=Reason.CURSOR_FOREIGN),
     MemoryFileError("bad", reason=Reason.FILE_RECORD, path="a.jsonl", line=3),

@@ -9,16 +9,29 @@ be repeated.
 from __future__ import annotations
 
 import errno
+import random
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from fmemory.errors import LogCorrupt, LogPoisoned, MemoryBackendError, StoreFull
 from fmemory.journals import JsonlJournal
 from fmemory.testing._journal_base import blob, commit, put
-from fmemory_segments import PosixFileSystem
+from fmemory_segments import Erasure, PosixFileSystem
+from tests.fmemory.erasure_tools import (
+    Before,
+    Writer,
+    check_erased,
+    choose_some,
+    erased_now,
+    fill,
+    remember,
+    traces_of,
+)
 from tests.fmemory.jsonl_tools import (
     contents,
     damage,
@@ -26,8 +39,12 @@ from tests.fmemory.jsonl_tools import (
     open_store,
     opened,
     small_store,
+    snapshot,
 )
 from tests.segments.log_tools import Crash, FailingFileSystem, WatchedFileSystem, crash_at
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 FILE_BYTES_MAX = 2_500
 """Small enough that the work below begins new files."""
@@ -257,4 +274,145 @@ def test_commit_into_a_file_that_was_put_back_is_refused(tmp_path: Path) -> None
     with pytest.raises(LogCorrupt):
         journal.refresh()
     assert file.read_bytes() == older
+    journal.close()
+
+
+def compactable_store(path: Path) -> tuple[Before, Erasure]:
+    """A store of several files, what it holds, and what is to go of each of them."""
+    journal = open_store(path, file_bytes_max=FILE_BYTES_MAX)
+    choose = random.Random(4)
+    fill(journal, Writer(choose), 6)
+    before = remember(journal)
+    journal.close()
+    assert len(files_of(path)) > 2
+    return before, choose_some(before, choose)
+
+
+def count_compaction(path: Path, erasure: Erasure) -> tuple[int, int]:
+    """The numbers of the first and the last system call of a compaction."""
+    fs = WatchedFileSystem()
+    journal = open_store(path, fs=fs, file_bytes_max=FILE_BYTES_MAX)
+    first = len(fs.calls) + 1
+    journal.compact(erasure)
+    return first, len(fs.calls)
+
+
+def check_after_compaction(path: Path, before: Before, erasure: Erasure) -> None:
+    """The store opens with the same content, some of it erased, and can be compacted again."""
+    journal = open_store(path, file_bytes_max=FILE_BYTES_MAX)
+    locs, seqs = set(erasure.locs.tolist()), set(erasure.seqs.tolist())
+    found_locs, found_seqs = erased_now(journal)
+    assert (found_locs <= locs, found_seqs <= seqs) == (True, True)
+    check_erased(journal, before, found_locs, found_seqs)
+    assert damage(path) == []
+    done = journal.compact(erasure)
+    assert done.erased_rows == len(locs - found_locs)
+    assert (done.erased_events, done.pending) == (len(seqs - found_seqs), ())
+    check_erased(journal, before, locs, seqs)
+    journal.close()
+    everything = b"".join(snapshot(path).values())
+    gone, _ = traces_of(before, locs, seqs)
+    assert [form for forms in gone for form in forms if form in everything] == []
+    assert damage(path) == []
+
+
+def test_crash_at_every_call_of_a_compaction_keeps_all_and_it_can_be_repeated(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "store"
+    before, erasure = compactable_store(store)
+    shutil.copytree(store, tmp_path / "pass1")
+    first, last = count_compaction(tmp_path / "pass1", erasure)
+    for number in range(first, last + 1):
+        copy = tmp_path / f"copy{number}"
+        shutil.copytree(store, copy)
+        journal = open_store(copy, fs=crash_at(number), file_bytes_max=FILE_BYTES_MAX)
+        with pytest.raises(Crash):
+            journal.compact(erasure)
+        abandon(journal)
+        check_after_compaction(copy, before, erasure)
+        shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("for_ever", [False, True])
+def test_every_failing_call_of_a_compaction_is_a_typed_error_and_keeps_all(
+    tmp_path: Path, error: int, for_ever: bool
+) -> None:
+    store = tmp_path / "store"
+    before, erasure = compactable_store(store)
+    shutil.copytree(store, tmp_path / "pass1")
+    first, last = count_compaction(tmp_path / "pass1", erasure)
+    done = 0
+    for number in range(first, last + 1):
+        copy = tmp_path / f"copy{number}"
+        shutil.copytree(store, copy)
+        fs = FailingFileSystem(
+            lambda _, count, number=number: count == number,  # type: ignore[misc]
+            lambda: OSError(error, "injected"),
+            for_ever=for_ever,
+        )
+        journal = open_store(copy, fs=fs, file_bytes_max=FILE_BYTES_MAX)
+        try:
+            journal.compact(erasure)
+            done += 1
+        except MemoryBackendError:
+            pass
+        if not for_ever and journal.health().state in ("ok", "full"):
+            commit(journal, blob(stream=("after",)))
+        abandon(journal)
+        check_after_compaction(copy, before, erasure)
+        shutil.rmtree(copy)
+    assert done < (last - first) // 4
+
+
+def test_failed_sync_of_the_folder_of_a_compaction_poisons_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "store"
+    is_renamed = [False]
+
+    def fails(name: str, _count: int) -> bool:
+        is_renamed[0] = is_renamed[0] or name == "rename"
+        return is_renamed[0] and name == "sync"
+
+    open_store(store).close()
+    journal = open_store(store, fs=FailingFileSystem(fails))
+    commit(journal, put("a"), put("b", revision=2))
+    before = remember(journal)
+    loc = 1 << 16
+    with pytest.raises(LogPoisoned):
+        journal.compact(Erasure(2, np.array([loc], np.uint64), np.array([], np.uint64)))
+    with pytest.raises(LogPoisoned):
+        commit(journal, blob())
+    journal.close()
+    again = open_store(store)
+    check_erased(again, before, {loc}, set())
+    again.close()
+
+
+def test_new_file_that_reads_back_otherwise_is_not_taken(tmp_path: Path) -> None:
+    class Lying(WatchedFileSystem):
+        """Writes one wrong byte into every file of a compaction."""
+
+        def pwrite(self, fd: int, data: ReadableBuffer, offset: int, /) -> int:
+            found = bytes(memoryview(data))
+            if self.is_lying and len(found) > 500:
+                found = found[:400] + bytes([found[400] ^ 1]) + found[401:]
+            return super().pwrite(fd, found, offset)
+
+        is_lying = False
+
+    store = tmp_path / "store"
+    before, erasure = compactable_store(store)
+    files = {one: one.read_bytes() for one in files_of(store)}
+    fs = Lying()
+    journal = open_store(store, fs=fs, file_bytes_max=FILE_BYTES_MAX)
+    fs.is_lying = True
+    with pytest.raises(MemoryBackendError, match="read back"):
+        journal.compact(erasure)
+    fs.is_lying = False
+    assert {one: one.read_bytes() for one in files_of(store)} == files
+    check_erased(journal, before, set(), set())
+    assert journal.compact(erasure).erased_rows == len(erasure.locs)
     journal.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 
 import fmemory
 from fmemory.backend import MemoryBackend
-from fmemory.errors import ContractError
+from fmemory.errors import ClosedStore, ContractError, ReadOnlyStore
 from fmemory.record_models import GetRequest, MemoryRecord, Note, PutRequest, TimeRange
 from fmemory.session_models import FeatureRecord, ProgressEntry, SessionManifest
 from fmemory.testing._model_backend import ModelBackend
@@ -123,3 +124,69 @@ def test_an_argument_is_blamed_by_the_name_the_caller_wrote(
     with pytest.raises(ContractError) as caught:
         call(memory)
     assert (caught.value.owner, caught.value.where) == ("", where)
+
+
+def wrong(value: Any) -> Any:
+    return value
+
+
+KEEPING: list[tuple[Callable[[fmemory.JournalBackend, str], object], str, str]] = [
+    (lambda memory, _: memory.compact(forget_before=wrong("10")), "forget_before", "a seq"),
+    (
+        lambda memory, _: memory.compact(forget_before=wrong(date(2026, 1, 1))),
+        "forget_before",
+        "time",
+    ),
+    (lambda memory, _: memory.compact(exclusive=wrong("yes")), "exclusive", "bool"),
+    (lambda memory, _: memory.auto_compact(wrong(True)), "rules", "use AutoCompact()"),
+    (lambda memory, path: memory.backup(f"{path}/inside"), "target", "outside of the store"),
+    (
+        lambda memory, path: memory.backup(f"sqlite:///{path}/b.db"),
+        "target",
+        "outside of the store",
+    ),
+    (lambda memory, _: memory.backup(":memory:"), "target", "ends with the process"),
+    (
+        lambda _, path: fmemory.open(f"{path}-new", auto_compact=wrong("yes")),
+        "auto_compact",
+        "True, False or an AutoCompact",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "where", "advice"), KEEPING)
+def test_mistake_around_compaction_and_backup_changes_nothing(
+    tmp_path: Path,
+    call: Callable[[fmemory.JournalBackend, str], object],
+    where: str,
+    advice: str,
+) -> None:
+    with fmemory.open(tmp_path / "log") as memory:
+        with pytest.raises(ContractError) as caught:
+            call(memory, str(tmp_path / "log"))
+        assert caught.value.where == where
+        assert advice in caught.value.problem
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_compaction_of_a_store_opened_for_reading_is_named_as_such(tmp_path: Path) -> None:
+    fmemory.open(tmp_path / "log").close()
+
+    with (
+        fmemory.open(tmp_path / "log", read_only=True) as memory,
+        pytest.raises(ReadOnlyStore) as caught,
+    ):
+        memory.compact()
+
+    assert str(caught.value).startswith("compact: ")
+    assert caught.value.path == str(tmp_path / "log")
+
+
+def test_backup_of_a_closed_memory_makes_no_target(tmp_path: Path) -> None:
+    memory = fmemory.open(tmp_path / "log")
+    memory.close()
+
+    with pytest.raises(ClosedStore):
+        memory.backup(tmp_path / "copy")
+
+    assert not (tmp_path / "copy").exists()

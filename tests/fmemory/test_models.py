@@ -187,7 +187,7 @@ def test_there_is_an_example_or_a_reason_for_every_model() -> None:
     nested |= {"InitCommand", "InitShellScript", "ProgressEntry", "RunCheckpoint", "SessionInfo"}
     nested |= {"ToolCall"}
     numbers_only = {"PutResult", "DeleteResult", "ClearResult", "CountResult", "MetaResult"}
-    numbers_only |= {"Stats", "StreamStats", "TypeStats", "Health"}
+    numbers_only |= {"Stats", "StreamStats", "TypeStats", "Health", "AutoCompact", "CompactResult"}
     shown = {type(example).__name__ for example in EXAMPLES}
     assert models == shown | nested | numbers_only
 

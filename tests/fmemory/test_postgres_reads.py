@@ -151,9 +151,9 @@ QUERIES: dict[str, Callable[[EventTable], object]] = {
     "stream": lambda table: table.stream('["sessions","s500"]'),
     "streams": lambda table: table.streams(("sessions",), None, 5),
     "streams of others": lambda table: table.streams(("records",), None, 5),
-    "parts": lambda table: table.parts([Part(5, 0, 8), Part(6, 0, 8)]),
-    "part": lambda table: table.parts([Part(5, 0, 8)]),
-    "data_of": lambda table: table.data_of(range(500, 600)),
+    "parts": lambda table: table.parts([Part(5, 0, 0, 8), Part(6, 0, 0, 8)]),
+    "part": lambda table: table.parts([Part(5, 0, 0, 8)]),
+    "data_of": lambda table: table.data_of(dict.fromkeys(range(500, 600), 0)),
 }
 
 

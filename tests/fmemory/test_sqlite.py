@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -181,8 +181,8 @@ class CountingTable(SqliteTable):
 
     read_bytes = 0
 
-    def data_of(self, seqs: Sequence[int]) -> dict[int, bytes]:
-        found = super().data_of(seqs)
+    def data_of(self, checks: Mapping[int, int]) -> dict[int, bytes]:
+        found = super().data_of(checks)
         self.read_bytes += sum(map(len, found.values()))
         return found
 
@@ -225,7 +225,7 @@ class TestDamage:
             memory.put(PutRequest(records=[MemoryRecord(Note("z", "z", 9.0, {}), np.zeros(4))]))
         (row,) = query(path, "SELECT data FROM fmemory_events WHERE seq = 1")
         data = bytearray(row[0])
-        data[-1] ^= 1
+        data[len(data.rstrip(b"\0")) - 1] ^= 1  # of the last vector; zeros may follow
         query(path, "UPDATE fmemory_events SET data = ? WHERE seq = 1", bytes(data))
         with SqliteMemoryBackend(path) as memory:
             with pytest.raises(LogCorrupt, match="event 1, row 2") as caught:

@@ -241,6 +241,12 @@ def test_planted_fault_is_caught(kind: type[ModelBackend], claim: Claim) -> None
         claim(Suite(kind), kind())
 
 
+class PatientSuite(Suite):
+    """Random operations until the fault is met, which ends them."""
+
+    MACHINE_ROUNDS = 300
+
+
 def test_fault_that_needs_several_steps_is_caught_by_random_operations(tmp_path: Path) -> None:
     with pytest.raises((AssertionError, ExceptionGroup)):
-        run_machine(Suite(ForgetsAThird), tmp_path)
+        run_machine(PatientSuite(ForgetsAThird), tmp_path)

@@ -26,6 +26,7 @@ TEST_KINDS = {
     "properties",
     "repo",
     "segments",
+    "stores",
     "tools",
     "typing",
 }

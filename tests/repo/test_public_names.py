@@ -10,41 +10,42 @@ import fmemory
 
 NAMES = {
     "fmemory": """
-        Audit BootstrapState Capabilities ClearRequest ClearResult ClosedStore CommitUnknown
-        Conflict ContractError CopyResult CountRequest CountResult DeleteRequest DeleteResult
-        DuplicateRecord ErasedRecord Event FeatureRecord FilesystemMemoryBackend Finding ForkedStore
-        GetRequest GetResult Head Health HistoryCompacted InMemoryBackend InMemoryMemoryBackend
-        InitCommand InitPlan InitShell
-        InitShellScript InitStep InvalidCursor Journal JournalBackend JournalView JsonObject
-        JsonValue LogBackend LogCorrupt LogPoisoned LogSession LogView MemoryBackend
+        __version__ aopen Audit audit AutoCompact BootstrapState Capabilities ClearRequest
+        ClearResult ClosedStore CommitUnknown CompactResult Conflict ContractError copy_log
+        CopyResult CountRequest CountResult create_default_memory_backend
+        create_memory_backend DamagedEvent DeleteRequest DeleteResult DuplicateRecord
+        ErasedRecord Event FeatureRecord FilesystemMemoryBackend Finding ForkedStore
+        GetRequest GetResult Head Health HistoryCompacted InitCommand InitPlan InitShell
+        InitShellScript InitStep InMemoryBackend InMemoryMemoryBackend InvalidCursor
+        InvalidSignature Journal JournalBackend JournalView JsonObject JsonValue LogBackend
+        LogCorrupt LogPoisoned LogSession LogView LostEvents MemoryBackend
         MemoryBackendConfig MemoryBackendError MemoryConversationStore MemoryErrorKind
-        MemoryFileError MemoryRecord MemoryView Message MetaGetRequest MetaResult MetaSetRequest
-        NewEvent NotFound Note PostgresMemoryBackend ProgressEntry PutRequest PutResult
-        ReadOnlyStore Reason Receipt
-        RecoveryReport Role Run RunCheckpoint RunStatus ScanRequest ScanResult ScoredRecord
-        SegmentMemoryBackend Session SessionInfo SessionManifest SessionPage SessionView
-        SqliteMemoryBackend Stats StorageError StoreBusy StoreFull StreamPage StreamStats
-        StreamSummary TimeRange ToolCall TypeStats UnsupportedPlatform VectorBlock __version__
-        aopen audit copy_log create_default_memory_backend create_memory_backend messages
+        MemoryFileError MemoryRecord MemoryView Message messages MetaGetRequest MetaResult
+        MetaSetRequest NewEvent Note NotFound PostgresMemoryBackend ProgressEntry PutRequest
+        PutResult ReadOnlyStore Reason Receipt RecoveryReport repair RepairResult Role Run
+        RunCheckpoint RunStatus ScanRequest ScanResult ScoredRecord SegmentMemoryBackend
+        Session SessionInfo SessionManifest SessionPage SessionView SqliteMemoryBackend
+        Stats StorageError StoreBusy StoreFull StreamPage StreamStats StreamSummary
+        TimeRange ToolCall TypeStats UnsupportedPlatform VectorBlock
     """,
     "fmemory_segments": """
-        Blob Commit Compaction DIGEST_BYTES Draft EVENT_BYTES_MAX Envelope Erased ErasedEvent Erasure
-        FRAME_BYTES_MAX FileSystem Finding Head LOC_ROW_BITS Log LogError LogReason NONCE_BYTES Payload
-        PosixFileSystem ROWS_MAX RecoveryReport RowPage RowRun Rows StoredEvent Stream
-        StreamIndex StreamInfo ZERO_CHAIN canonical_envelope chain_step event_digest
-        payload_digest row_digests verify_store
+        Blob canonical_envelope chain_step Commit Compaction DIGEST_BYTES Draft Envelope
+        Erased ErasedEvent Erasure EVENT_BYTES_MAX event_digest FileSystem Finding FORGOTTEN
+        forgotten FRAME_BYTES_MAX Head LOC_ROW_BITS Log LogError LogReason NONCE_BYTES
+        Payload payload_digest Pinned PinnedHeads PosixFileSystem RecoveryReport row_digests
+        RowPage RowRun Rows ROWS_MAX StoredEvent Stream StreamIndex StreamInfo verify_store
+        ZERO_CHAIN
     """,
     "fmemory.errors": """
         ClosedStore CommitUnknown Conflict ContractError DuplicateRecord ForkedStore
-        HistoryCompacted
-        InvalidCursor LogCorrupt LogPoisoned MemoryBackendError MemoryErrorKind MemoryFileError
-        NotFound ReadOnlyStore Reason StorageError StoreBusy StoreFull UnsupportedPlatform
+        HistoryCompacted InvalidCursor InvalidSignature LogCorrupt LogPoisoned
+        MemoryBackendError MemoryErrorKind MemoryFileError NotFound ReadOnlyStore Reason
+        StorageError StoreBusy StoreFull UnsupportedPlatform
     """,
     "fmemory.journal": """
-        Blob Capabilities Commit Compaction DataErased Draft Durability Envelope Erased ErasedEvent
-        Erasure Finding Head Journal
-        JournalHealth JournalSizes Payload Plan Reader RowPage RowRun Rows StoredEvent Stream
-        StreamInfo Txn Usage
+        Blob Capabilities Commit Compaction DataErased Draft Durability Envelope Erased
+        ErasedEvent Erasure Finding Head Journal JournalHealth JournalSizes Payload Pinned
+        PinnedHeads Plan Reader RowPage RowRun Rows StoredEvent Stream StreamInfo Txn Usage
     """,
     "fmemory.journals": """
         FilesystemMemoryBackend InMemoryMemoryBackend JsonlJournal MemoryJournal
@@ -53,6 +54,9 @@ NAMES = {
     "fmemory.testing": """
         Capability CapabilityReport CapabilityRow Composed JournalSuite MemoryBackendSuite
         ModelBackend
+    """,
+    "fmemory.signing": """
+        PrivateKey PublicKey read_signed_head sign_head SignedHead
     """,
     "fmemory.messages": """
         from_anthropic from_openai to_anthropic to_openai unanswered_tool_calls

@@ -96,8 +96,18 @@ def contents(log: Log) -> list[object]:
     found += envelopes
     for payload in log.payloads(range(1, head + 1)):
         found.append(_plain(payload))
+    gone = {
+        event.seq << 16 | row
+        for event in log.erased(0, head)
+        if event.rows is not None
+        for row in np.flatnonzero(event.rows).tolist()
+    }
     locs = [
-        loc for item in log.fold(0, head) if isinstance(item, RowRun) for loc in item.locs.tolist()
+        loc
+        for item in log.fold(0, head)
+        if isinstance(item, RowRun)
+        for loc in item.locs.tolist()
+        if loc not in gone
     ]
     if locs:
         page = log.rows(np.array(locs, np.uint64))
@@ -126,6 +136,8 @@ def _plain(payload: object) -> object:
             payload.vectors.tobytes(),
             payload.embedding_ids,
             payload.nonces,
+            None if payload.erased is None else payload.erased.tobytes(),
+            None if payload.digests is None else payload.digests.tobytes(),
         )
     return payload
 
@@ -182,6 +194,10 @@ class WatchedFileSystem:
     def mount_type(self, path: Path) -> str:
         self._enter("mount_type", path)
         return self._real.mount_type(path)
+
+    def free_bytes(self, path: Path) -> int:
+        self._enter("free_bytes", path)
+        return self._real.free_bytes(path)
 
     def kind(self, path: Path) -> FileKind | None:
         self._enter("kind", path)

@@ -9,7 +9,7 @@ row, a digest over other bytes or a loc that moved would break it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -28,15 +28,9 @@ from fmemory_segments import (
     row_digests,
 )
 from fmemory_segments._batch import BatchMeta, decode_meta, decode_payload, payload_extent
-from fmemory_segments._compacted import (
-    Block,
-    BlockMeta,
-    FrameContent,
-    decode_block,
-    fold_frames,
-    pack_contents,
-    unfold_frames,
-)
+from fmemory_segments._block import Block, BlockMeta, decode_block, decode_block_meta
+from fmemory_segments._compacted import FrameContent, pack_content
+from fmemory_segments._compacted_seal import CompactedSealBuilder
 from fmemory_segments._frame import (
     FRAME_HEADER_BYTES,
     FrameDamage,
@@ -47,6 +41,8 @@ from fmemory_segments._frame import (
     meta_ok,
     unpack_header,
 )
+from fmemory_segments.compaction import Erasure
+from tests.segments.compacted_tools import NOTHING, erasure_of, fold_frames, unfold_frames
 from tests.segments.event_strategies import (
     FIRST_OFFSET,
     SALT,
@@ -58,24 +54,30 @@ from tests.segments.event_strategies import (
     write_batches,
 )
 
-NO_LOCS = np.zeros(0, np.uint64)
-
 
 class Compacted:
     """Frames as they come back from a file."""
 
     def __init__(self, contents: Sequence[FrameContent]) -> None:
-        placed, buffers = pack_contents(
-            contents, synced_to=0, prev_frame_bytes=0, salt=SALT, offset=FIRST_OFFSET
-        )
         self.ledgers: list[tuple[BatchMeta, bytes]] = []
         self.blocks: list[Block] = []
-        self.headers: list[FrameHeader] = []
-        packed = b"".join(buffers)
-        at = 0
-        while at < len(packed):
-            at += self._read(packed[at:], FIRST_OFFSET + at)
-        assert self.headers == [frame.header for frame in placed]
+        self.frames: list[tuple[int, FrameHeader, BatchMeta | BlockMeta]] = []
+        offset, prev_frame_bytes = FIRST_OFFSET, 0
+        for content in contents:
+            header, buffers = pack_content(
+                content,
+                synced_to=0,
+                prev_frame_bytes=prev_frame_bytes,
+                salt=SALT,
+                offset=offset,
+            )
+            prev_frame_bytes = self._read(b"".join(buffers), offset)
+            assert self.headers[-1] == header
+            offset += prev_frame_bytes
+
+    @property
+    def headers(self) -> list[FrameHeader]:
+        return [header for _, header, _ in self.frames]
 
     def _read(self, packed: bytes, offset: int) -> int:
         header = unpack_header(packed, SALT, offset)
@@ -85,28 +87,23 @@ class Compacted:
         assert meta_ok(header, meta, SALT, offset)
         assert data_ok(header, data, SALT, offset)
         if header.kind == FrameKind.LEDGER:
-            self.ledgers.append((decode_meta(meta, header), data))
+            batch = decode_meta(meta, header)
+            self.ledgers.append((batch, data))
+            self.frames.append((offset, header, batch))
         else:
             self.blocks.append(decode_block(header, meta, data))
-        self.headers.append(header)
+            self.frames.append((offset, header, decode_block_meta(header, meta)))
         return frame_bytes(header)
 
     def events(self) -> list[StoredEvent]:
-        return list(unfold_frames(self.ledgers, self.blocks))
+        return unfold_frames(self.ledgers, self.blocks)
 
     def locs(self) -> list[int]:
         return sorted(loc for block in self.blocks for loc in block.locs.tolist())
 
 
 def fold(history: History, target: int = 4 << 20) -> Compacted:
-    return Compacted(
-        fold_frames(
-            history.events,
-            erased_locs=np.array(history.erased_locs, np.uint64),
-            erased_seqs=set(history.erased_seqs),
-            frame_bytes_target=target,
-        )
-    )
+    return Compacted(fold_frames(history.events, erasure_of(history), target))
 
 
 def locs_of(events: Sequence[StoredEvent]) -> list[int]:
@@ -221,11 +218,8 @@ def row_at(rows: Rows, row: int) -> tuple[object, ...]:
 
 @given(histories())
 def test_nothing_of_a_dead_row_is_left_in_the_frames(history: History) -> None:
-    contents = fold_frames(
-        history.events,
-        erased_locs=np.array(locs_of(history.events), np.uint64),
-        erased_seqs=set(history.erased_seqs),
-    )
+    everything = dataclasses.replace(history, erased_locs=locs_of(history.events))
+    contents = fold_frames(everything.events, erasure_of(everything))
     assert all(content.kind == FrameKind.LEDGER for content in contents)
     assert Compacted(contents).locs() == []
     assert chain_of(Compacted(contents).events()) == chain_of(history.events)
@@ -270,33 +264,62 @@ def test_ledgers_cover_every_event_in_order(history: History) -> None:
 
 def simple(count: int = 3) -> Compacted:
     envelope = Envelope(1, ("records",), 1, "records_put", 5, keys=tuple("abcdefgh"[:count]))
-    return Compacted(fold_frames([StoredEvent(envelope, make_rows(4, count))], erased_locs=NO_LOCS))
+    return Compacted(fold_frames([StoredEvent(envelope, make_rows(4, count))], NOTHING))
 
 
-@pytest.mark.parametrize("change", ["missing", "foreign", "twice", "unused", "stream"])
-def test_blocks_that_do_not_match_the_ledger_are_damage(change: str) -> None:
-    compacted = simple()
-    [block] = compacted.blocks
-    blocks = {
-        "missing": [],
-        "foreign": [dataclasses.replace(block, locs=block.locs + np.uint64(1 << 32))],
-        "twice": [block, block],
-        "unused": [block, dataclasses.replace(block, locs=block.locs + np.uint64(1 << 32))],
-        "stream": [dataclasses.replace(block, stream=("records", "other"))],
-    }[change]
-    with pytest.raises(FrameDamage) as raised:
-        list(unfold_frames(compacted.ledgers, blocks))
-    assert raised.value.part == "content"
+def locs(block: BlockMeta, *rows: int) -> BlockMeta:
+    """The same rows under other locs."""
+    return msgspec.structs.replace(block, locs=np.array(rows, "<u8").tobytes())
+
+
+@pytest.mark.parametrize(
+    ("change", "misplaced", "missing"),
+    [
+        (lambda _: [], [], [0, 1, 2]),
+        (lambda block: [block, block], [0, 1, 2], []),
+        (lambda block: [locs(block, 1 << 16, 1 << 16 | 1, 1 << 16 | 1)], [1], [2]),
+        (lambda block: [locs(block, 1 << 16, 1 << 16 | 1, 1 << 16 | 3)], [3], [2]),
+        (lambda block: [locs(block, 1 << 16, 1 << 16 | 1, 2 << 16)], [1 << 16], [2]),
+        (lambda block: [locs(block, 0, 1 << 16 | 1, 1 << 16 | 2)], [-1 << 16], [0]),
+        (
+            lambda block: [msgspec.structs.replace(block, stream=("records", "other"))],
+            [0, 1, 2],
+            [0, 1, 2],
+        ),
+        (lambda block: [msgspec.structs.replace(block, dtype=1)], [0, 1, 2], [0, 1, 2]),
+    ],
+)
+def test_rows_that_are_in_no_block_or_two_or_elsewhere_are_named(
+    change: Callable[[BlockMeta], list[BlockMeta]], misplaced: list[int], missing: list[int]
+) -> None:
+    (ledger_at, _, batch), (at, header, block) = simple().frames
+    assert isinstance(batch, BatchMeta) and isinstance(block, BlockMeta)
+    builder = CompactedSealBuilder(1)
+    builder.add(ledger_at, batch)
+    found = [loc for one in change(block) for loc in builder.add_block(at, header, one).tolist()]
+    assert sorted(found) == sorted((1 << 16) + row for row in misplaced)
+    assert sorted(builder.missing().tolist()) == sorted((1 << 16) + row for row in missing)
+
+
+def test_a_row_that_was_erased_belongs_into_no_block() -> None:
+    (_, _, batch), (at, header, block) = simple().frames
+    erasure = Erasure(1, np.array([1 << 16 | 1], np.uint64), np.zeros(0, np.uint64))
+    envelope = Envelope(1, ("records",), 1, "records_put", 5, keys=("a", "b", "c"))
+    frames = Compacted(fold_frames([StoredEvent(envelope, make_rows(4, 3))], erasure)).frames
+    builder = CompactedSealBuilder(1)
+    ledger_at, _, batch = frames[0]
+    assert isinstance(batch, BatchMeta) and isinstance(block, BlockMeta)
+    builder.add(ledger_at, batch)
+    assert builder.add_block(at, header, block).tolist() == [1 << 16 | 1]
+    assert builder.missing().tolist() == []
 
 
 def block_frame() -> tuple[FrameHeader, bytes, bytes]:
     """Header, meta and data of a BLOCK of three rows."""
     envelope = Envelope(1, ("records",), 1, "records_put", 5, keys=("a", "b", "c"))
-    contents = fold_frames([StoredEvent(envelope, make_rows(4, 3))], erased_locs=NO_LOCS)
-    placed, _ = pack_contents(
-        contents, synced_to=0, prev_frame_bytes=0, salt=SALT, offset=FIRST_OFFSET
-    )
-    return placed[-1].header, contents[-1].meta, b"".join(contents[-1].parts)
+    contents = fold_frames([StoredEvent(envelope, make_rows(4, 3))], NOTHING)
+    header = Compacted(contents).headers[-1]
+    return header, contents[-1].meta, b"".join(contents[-1].parts)
 
 
 def test_any_flipped_bit_of_a_rows_bytes_is_noticed() -> None:
@@ -352,6 +375,6 @@ def test_a_block_that_contradicts_itself_is_damage(change: dict[str, object]) ->
 
 def test_event_digests_do_not_depend_on_where_rows_lie() -> None:
     [event] = simple().events()
-    [again] = Compacted(fold_frames([event], erased_locs=NO_LOCS)).events()
+    [again] = Compacted(fold_frames([event], NOTHING)).events()
     digests = [event_digest(e.envelope, payload_digest(e.payload)) for e in (event, again)]
     assert digests[0] == digests[1]

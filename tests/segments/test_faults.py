@@ -2,8 +2,8 @@
 
 Goal: no failure of the file system and no crash loses an acknowledged event, tears a batch, or
 leaves a store that does not open. Method: pass 1 counts the calls of a piece of work, pass 2 stops
-at each. What would have to break: an order of writes, a truncate that is missing, a repair that is
-not repeatable.
+at each; short programs of all operations are for tests/crash/test_failing_calls.py. What would have
+to break: an order of writes, a truncate that is missing, a repair that is not repeatable.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fmemory_segments import Log, LogError, LogReason, Rows
+from fmemory_segments import Log, LogReason, Rows
 from fmemory_segments.errors import LogPoisoned, StoreFull
 from tests.segments.log_tools import (
-    ROUNDS,
     Crash,
     FailingFileSystem,
     WatchedFileSystem,
@@ -37,15 +36,6 @@ from tests.segments.log_tools import (
 
 SEGMENT_BYTES_MAX = 1_500
 Work = Callable[[Log], list[int]]
-
-
-def append(log: Log) -> list[int]:
-    """Batches of one to three events; the head after each acknowledged one."""
-    heads = []
-    for number in range(3):
-        heads.append(put(log, 100 + number, 1 + number).last_seq)
-        heads.append(say(log, *[b"word"] * (1 + number)).last_seq)
-    return heads
 
 
 def append_large(log: Log) -> list[int]:
@@ -76,28 +66,21 @@ def check_after(path: Path, old: list[object], acknowledged: int) -> None:
     assert not damage_findings(path)
 
 
-@pytest.mark.parametrize(
-    ("work", "segment_bytes_max"),
-    [(append, 1 << 30), (append, SEGMENT_BYTES_MAX), (append_large, 1 << 30)],
-)
-def test_crash_at_every_call_loses_nothing_acknowledged(
-    tmp_path: Path, work: Work, segment_bytes_max: int
-) -> None:
+def test_crash_at_every_call_of_a_large_batch_loses_nothing_acknowledged(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    small_store(store, events=4, segment_bytes_max=segment_bytes_max)
+    small_store(store, events=4)
     old = opens(store)
     assert isinstance(old, list)
     shutil.copytree(store, tmp_path / "pass1")
-    calls = count_calls(tmp_path / "pass1", work, segment_bytes_max=segment_bytes_max)
+    calls = count_calls(tmp_path / "pass1", append_large)
     for number in range(1, calls + 1):
         copy = tmp_path / "copy"
         shutil.copytree(store, copy)
         acknowledged = 0
         log = None
         try:
-            log = Log.open(copy, fs=crash_at(number), segment_bytes_max=segment_bytes_max)
-            for head in _each(work, log):
-                acknowledged = head
+            log = Log.open(copy, fs=crash_at(number))
+            acknowledged = append_large(log)[-1]
         except Crash:
             pass
         abandon(log)
@@ -105,45 +88,11 @@ def test_crash_at_every_call_loses_nothing_acknowledged(
         shutil.rmtree(copy)
 
 
-def _each(work: Work, log: Log) -> list[int]:
-    return work(log)
-
-
 def abandon(log: Log | None) -> None:
     """Forget a handle as the end of its process does: locks go, nothing else happens."""
     if log is not None:
         log._core.fs = WatchedFileSystem()
         log._files.close()
-
-
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-@pytest.mark.parametrize("for_ever", [False, True])
-def test_every_failing_call_is_a_typed_error_and_loses_nothing(
-    tmp_path: Path, error: int, for_ever: bool
-) -> None:
-    store = tmp_path / "store"
-    small_store(store, events=4, segment_bytes_max=SEGMENT_BYTES_MAX)
-    old = opens(store)
-    assert isinstance(old, list)
-    shutil.copytree(store, tmp_path / "pass1")
-    calls = count_calls(tmp_path / "pass1", append, segment_bytes_max=SEGMENT_BYTES_MAX)
-    for number in range(1, calls + 1, 1 if ROUNDS > 1 else 2):
-        copy = tmp_path / "copy"
-        shutil.copytree(store, copy)
-        fs = FailingFileSystem(
-            lambda _, count, number=number: count == number,  # type: ignore[misc]
-            lambda: OSError(error, "injected"),
-            for_ever=for_ever,
-        )
-        acknowledged = 0
-        try:
-            with Log.open(copy, fs=fs, segment_bytes_max=SEGMENT_BYTES_MAX) as log:
-                for number_of_put in range(6):
-                    acknowledged = put(log, number_of_put, 2).last_seq
-        except LogError as caught:
-            assert caught.reason in LogReason
-        check_after(copy, old, acknowledged)
-        shutil.rmtree(copy)
 
 
 def test_append_goes_on_in_the_same_handle_after_a_full_disk(tmp_path: Path) -> None:

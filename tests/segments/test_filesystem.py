@@ -128,3 +128,10 @@ def test_only_one_module_calls_the_system() -> None:
                 assert node.value.id != "os" or node.attr == "urandom", path.name
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id != "open", path.name
+
+
+def test_free_bytes_are_what_a_user_may_fill(tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    free = PosixFileSystem().free_bytes(tmp_path)
+    assert 0 <= free <= found.f_bfree * found.f_frsize + (1 << 30)
+    assert free % found.f_frsize == 0

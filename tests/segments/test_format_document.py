@@ -18,15 +18,18 @@ from fmemory_segments import (
     Draft,
     Envelope,
     _columns,
+    _compacted_index,
     _event_meta,
     _frame,
     _header,
+    _manifest,
     _seal,
     _tip,
     digest,
 )
 from fmemory_segments._batch import finish, prepare
-from fmemory_segments._compacted import BlockMeta
+from fmemory_segments._block import BlockMeta
+from fmemory_segments._compacted import BLOCK_BYTES_TARGET, LEDGER_BYTES_TARGET
 from fmemory_segments._header import SegmentHeader, pack_header
 from fmemory_segments._packer import FRAME_BYTES_TARGET
 
@@ -43,10 +46,11 @@ STRUCTS: dict[str, str] = {
     "frame header": _frame._HEADER.format,
     "event column": _columns.EVENT_COLUMN.format,
     "slot column": _columns.SLOT_COLUMN.format,
+    "placed slot column": _compacted_index.PLACED_SLOT_COLUMN.format,
     "stream column": _seal.STREAM_COLUMN.format,
     "trailer": _seal.TRAILER.format,
     "tip slot": _tip.FIELDS.format + _tip.CHECK.format[1:],
-    "manifest head": "<8sII",
+    "manifest head": _manifest.MANIFEST_HEAD.format,
     "canonical envelope, fixed part": digest._FIXED.format,
 }
 SIZES = {
@@ -54,6 +58,7 @@ SIZES = {
     "frame header": _frame.FRAME_HEADER_BYTES,
     "event column": 20,
     "slot column": 16,
+    "placed slot column": 24,
     "stream column": 40,
     "trailer": _seal.TRAILER_BYTES,
     "tip slot": _tip.SLOT_BYTES,
@@ -69,6 +74,7 @@ FIELDS: dict[str, type[msgspec.Struct]] = {
     "seal meta": _seal.SealMeta,
     "envelope": Envelope,
     "block meta": BlockMeta,
+    "listed segment": _manifest.ListedSegment,
 }
 
 
@@ -122,7 +128,11 @@ def test_the_frame_header_has_the_names_of_the_document() -> None:
 
 @pytest.mark.parametrize(
     ("name", "names"),
-    [("event column", _columns.EVENT_FIELDS), ("slot column", _columns.SLOT_FIELDS)],
+    [
+        ("event column", _columns.EVENT_FIELDS),
+        ("slot column", _columns.SLOT_FIELDS),
+        ("placed slot column", _compacted_index.PLACED_SLOT_FIELDS),
+    ],
 )
 def test_columns_have_the_names_of_the_document(name: str, names: tuple[str, ...]) -> None:
     assert tuple(row[2] for row in table(f"table: {name}")) == names
@@ -140,6 +150,11 @@ def test_fields_are_those_of_the_struct_in_order(name: str) -> None:
     assert tuple(names) == FIELDS[name].__struct_fields__
 
 
+def test_the_map_of_a_manifest_is_that_of_the_document() -> None:
+    names = [row[0] for row in table("map: manifest")]
+    assert tuple(names) == _manifest.Manifest.__struct_fields__
+
+
 def test_the_sections_of_a_seal_are_those_of_the_document() -> None:
     found = re.search(r"\| section \| content \|\n\|[-|]+\|\n((?:\|.*\n)+)", TEXT)
     assert found
@@ -149,7 +164,12 @@ def test_the_sections_of_a_seal_are_those_of_the_document() -> None:
 
 @pytest.mark.parametrize(
     "magic",
-    [_frame.FRAME_MAGIC, _header.SEGMENT_MAGIC, _seal.TRAILER_MAGIC],
+    [
+        _frame.FRAME_MAGIC,
+        _header.SEGMENT_MAGIC,
+        _seal.TRAILER_MAGIC,
+        _manifest.MANIFEST_MAGIC,
+    ],
 )
 def test_magic_numbers_are_those_of_the_document(magic: bytes) -> None:
     assert f"`{magic.hex(' ').upper()}`" in TEXT
@@ -160,6 +180,8 @@ def test_magic_numbers_are_those_of_the_document(magic: bytes) -> None:
     [
         (FRAME_BYTES_MAX, f"at most {FRAME_BYTES_MAX // MIB} MiB"),
         (FRAME_BYTES_TARGET, f"beyond {FRAME_BYTES_TARGET // MIB} MiB"),
+        (LEDGER_BYTES_TARGET, f"take it beyond {LEDGER_BYTES_TARGET // 1024} KiB"),
+        (BLOCK_BYTES_TARGET, f"take it beyond {BLOCK_BYTES_TARGET // MIB} MiB"),
         (EVENT_BYTES_MAX, f"more than {EVENT_BYTES_MAX // MIB} MiB"),
         (ROWS_MAX, f"n ≤ {ROWS_MAX:,}"),
         (NONCE_BYTES, f"({NONCE_BYTES} random bytes)"),

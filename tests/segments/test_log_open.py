@@ -84,17 +84,6 @@ def test_foreign_files_are_left_alone_and_told(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_compacted_store_is_refused(tmp_path: Path) -> None:
-    small_store(tmp_path)
-    (tmp_path / "manifest-000000000001.mf").write_bytes(b"")
-    files = files_of(tmp_path)
-    for read_only in (True, False):
-        with pytest.raises(UnsupportedFormat) as caught:
-            Log.open(tmp_path, read_only=read_only)
-        assert caught.value.reason is LogReason.COMPACTED_STORE
-    assert files_of(tmp_path) == files
-
-
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [

@@ -30,6 +30,7 @@ from fmemory_segments._frames import read_metas
 from fmemory_segments._header import SegmentHeader, pack_header
 from fmemory_segments.errors import LogCorrupt
 from fmemory_segments.finding import Finding
+from fmemory_segments.pinned import Pinned
 from tests.segments.event_strategies import SALT, chain_of
 from tests.segments.log_tools import (
     FailingFileSystem,
@@ -41,7 +42,7 @@ from tests.segments.log_tools import (
 )
 
 
-def findings(path: Path, pinned: Head | None = None) -> list[Finding]:
+def findings(path: Path, pinned: Pinned = None) -> list[Finding]:
     return verify_store(PosixFileSystem(), path, pinned)
 
 
@@ -230,9 +231,13 @@ def test_rolled_back_store_is_found_by_a_pinned_head(tmp_path: Path) -> None:
     with Log.open(path) as log:
         say(log, b"newer")
         pinned = log.head()
+    with Log.open(tmp_path / "old", read_only=True) as log:
+        before = log.head()
     assert findings(tmp_path / "old") == []
     (finding,) = findings(tmp_path / "old", pinned)
     assert finding.reason is LogReason.PINNED_HEAD
+    assert (finding.first_seq, finding.last_seq) == (1, pinned.seq)
+    (finding,) = findings(tmp_path / "old", [before, pinned])
     assert (finding.first_seq, finding.last_seq) == (pinned.seq, pinned.seq)
 
 

@@ -69,6 +69,13 @@ def print_whole(text: str, *, indent: int = 0) -> None:
     sys.stdout.write(" " * indent + one_line_keeping_spaces(text) + "\n")
 
 
+def write_exactly(text: str) -> None:
+    """Text as it is, in UTF-8 whatever the terminal's encoding: something to be kept in a file."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8"))
+    sys.stdout.buffer.flush()
+
+
 def print_text(
     text: str, *, indent: int = 0, style: str = "", lines_max: int | None = None
 ) -> None:

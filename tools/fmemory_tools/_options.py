@@ -18,6 +18,10 @@ DAMAGE_NOTE = "Exit code: 0 fine, 1 an event is damaged and the rest is shown."
 StoreOption = Annotated[
     str | None, typer.Option("-s", "--store", metavar="PATH", help=STORE_HELP, show_default=False)
 ]
+PathArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[PATH]", help="The store, as -s names it.", show_default=False),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object a line, for programs.")
 ]

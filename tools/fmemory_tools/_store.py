@@ -46,6 +46,17 @@ def find_store(given: str | None) -> str:
     )
 
 
+def chosen_store(path: str | None, given: str | None) -> str:
+    """The store of a command that takes it as an argument as well as by -s.
+
+    Raises:
+        Failure: Both name one, and not the same; or none is named and none is near.
+    """
+    if path is not None and given is not None and path != given:
+        raise Failure(f"expected one store, got two: {shown(path)}, and by -s {shown(given)}")
+    return find_store(given if path is None else path)
+
+
 def is_url(target: str) -> bool:
     """Whether the target names a store by URL rather than by path.
 
@@ -116,8 +127,8 @@ def check_there(target: str) -> None:
         )
 
 
-def check_target(target: str) -> None:
-    """Check that a store to be written is named, and one that outlives the command.
+def check_target(target: str, origin: str) -> None:
+    """Check that a store to be written is named, and one that outlives the command and the origin.
 
     Raises:
         Failure: It is not.
@@ -126,7 +137,16 @@ def check_target(target: str) -> None:
 
     if not target or isinstance(config_of(target), InMemoryConfig):
         got = target or "nothing"
-        raise Failure(f"TARGET: expected a store that is kept, got {got}; see fmemory copy --help")
+        raise Failure(
+            f"TARGET: expected a store that is kept, got {got}: name a folder, a database file or a"
+            " URL"
+        )
+    store, copied = _place_of(origin), _place_of(target)
+    if store is not None and copied is not None and store.resolve() in copied.resolve().parents:
+        raise Failure(
+            f"TARGET: expected a place outside of {origin}, got {target}, which would be lost with"
+            " it; nothing was written"
+        )
 
 
 def _place_of(target: str) -> Path | None:
@@ -158,9 +178,9 @@ def reading(given: str | None) -> Iterator[JournalBackend]:
 
 
 @contextmanager
-def writing(given: str | None) -> Iterator[JournalBackend]:
-    """The store, opened for writing; created if it was named and is not there."""
-    with _opened(find_store(given), create=True, read_only=False) as memory:
+def writing(given: str | None, *, create: bool = True) -> Iterator[JournalBackend]:
+    """The store, opened for writing; created if it was named and is not there, unless told not."""
+    with _opened(find_store(given), create=create, read_only=False) as memory:
         yield memory
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fmemory._json_values import JsonObject, JsonValue
 
 TEXT_CHARACTERS_MAX = 300
+FORGOTTEN_TYPE = "event_forgotten"
 
 
 def show_stream(stream: Sequence[str]) -> str:
@@ -121,6 +122,8 @@ def shorten(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
 
 
 def _happened(event: Event) -> str:
+    if event.type == FORGOTTEN_TYPE:
+        return "(forgotten)"
     if event.erased:
         return "(erased)"
     if event.type == "records_put":

@@ -108,3 +108,16 @@ def _is_flat(value: dict[str, JsonValue] | list[JsonValue]) -> bool:
     return not any(isinstance(one, dict | list | str) and len(one) > 30 for one in inner) and not (
         any(isinstance(one, dict | list) for one in inner)
     )
+
+
+def show_bytes(count: int) -> str:
+    """A number of bytes in the unit that suits it.
+
+    >>> [show_bytes(count) for count in (0, 999, 1536, 5_000_000)]
+    ['0 B', '999 B', '1.5 KiB', '4.8 MiB']
+    """
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1000 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.0f} B" if units[0] == "B" else f"{size:.1f} {units[0]}"

@@ -13,14 +13,19 @@ from typer.core import TyperGroup
 from fmemory_tools._options import STORE_HELP, examples
 from fmemory_tools._usage import Command, Commands
 from fmemory_tools.commands import (
+    backup,
+    compact,
     copy,
     demo,
     diff,
     dump,
+    head,
     history,
     imports,
+    keygen,
     load,
     log,
+    repair,
     sessions,
     show,
     state,
@@ -65,7 +70,12 @@ app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
 app.command(cls=Command, epilog=history.EPILOG)(history.history)
 app.command(cls=Command, epilog=tail.EPILOG)(tail.tail)
 app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
+app.command(cls=Command, epilog=head.EPILOG)(head.head)
+app.command(cls=Command, epilog=keygen.EPILOG)(keygen.keygen)
 app.command(cls=Command, epilog=stats.EPILOG)(stats.stats)
+app.command(cls=Command, epilog=compact.EPILOG)(compact.compact)
+app.command(cls=Command, epilog=backup.EPILOG)(backup.backup)
+app.command(cls=Command, epilog=repair.EPILOG)(repair.repair)
 app.command(cls=Command, epilog=copy.EPILOG)(copy.copy)
 app.command(cls=Command, epilog=dump.EPILOG)(dump.dump)
 app.command(cls=Command, epilog=load.EPILOG)(load.load)

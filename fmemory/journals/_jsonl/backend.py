@@ -16,13 +16,18 @@ from fmemory._engine.backend import JournalBackend
 from fmemory.journal import (
     Capabilities,
     Commit,
+    Compaction,
+    DataErased,
     Durability,
     Envelope,
+    ErasedEvent,
+    Erasure,
     Finding,
     Head,
     JournalHealth,
     JournalSizes,
     Payload,
+    Pinned,
     Plan,
     RowPage,
     RowRun,
@@ -37,6 +42,7 @@ from fmemory.journals._options import check_options
 from fmemory.journals._segments import LOCK_TIMEOUT_S, raise_translated
 from fmemory.journals._txn import JournalTxn
 from fmemory_segments import FileSystem, LogError, RecoveryReport
+from fmemory_segments.errors import RowErased
 from fmemory_segments.event import UInt64Array, VectorArray
 
 
@@ -45,6 +51,9 @@ def _translated() -> Iterator[None]:
     """What the log raises comes out as an error of the contract."""
     try:
         yield
+    except RowErased as error:
+        assert error.first_seq is not None
+        raise DataErased(error.first_seq) from error
     except LogError as error:
         raise_translated(error)
 
@@ -86,7 +95,11 @@ class JsonlJournal:
         """What an index is built from; it is in memory."""
         with _translated():
             self._core.check()
-        return fold(self._core, after, upto, stream)
+        return self._folded(after, upto, stream)
+
+    def _folded(self, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope | RowRun]:
+        with _translated():
+            yield from fold(self._core, after, upto, stream)
 
     def envelopes(
         self,
@@ -113,13 +126,18 @@ class JsonlJournal:
         """Rows, read from their lines and checked. Cost: a line of up to 1 MB for a few of it."""
         with _translated():
             self._core.check()
-            return read_rows(self._reader, locs, notes=notes, vectors=vectors)
+            return read_rows(self._core, self._reader, locs, notes=notes, vectors=vectors)
 
     def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
         """One row, checked."""
         with _translated():
             self._core.check()
-            return read_row(self._reader, loc)
+            return read_row(self._core, self._reader, loc)
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """Events of which data were taken out, by seq, from memory."""
+        with _translated():
+            yield from self._log.erased(after, upto, stream)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """Seq of an event by its idempotency key."""
@@ -165,6 +183,19 @@ class JsonlJournal:
         with _translated():
             return self._log.sync(upto)
 
+    def compact(
+        self,
+        erasure: Erasure,
+        *,
+        timeout_s: float | None = None,
+        exclusive: bool = False,  # noqa: ARG002  nothing is left behind that this would remove
+    ) -> Compaction:
+        """Take data out: see `JsonlLog.compact`."""
+        with _translated():
+            done = self._log.compact(erasure, timeout_s=timeout_s)
+        self._reader.forget()
+        return done
+
     # Handle
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -172,7 +203,7 @@ class JsonlJournal:
         with _translated():
             return self._log.watch(callback)
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Check every line."""
         with _translated():
             return self._log.verify(pinned)

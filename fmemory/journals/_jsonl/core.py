@@ -12,7 +12,9 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -55,7 +57,7 @@ class Options:
     clock: Callable[[], int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class EventsFile:
     """A file of events as this handle knows it.
 
@@ -136,6 +138,42 @@ class Core:
         self.entries.append(Entry(file, found))
         self.by_stream.setdefault(envelope.stream, []).append(envelope.seq)
         self.head_seq = envelope.seq
+
+    def replace(self, events: EventsFile, new: EventsFile, entries: list[Entry]) -> None:
+        """Go on with a file in place of another that holds the same events. Under the tail lock.
+
+        Whoever reads from the old one has its entry and its file in hand, and ends with them.
+        """
+        at = self._number_of(events.first_seq)
+        self.entries[events.first_seq - 1 : events.first_seq - 1 + len(entries)] = entries
+        self.files = (*self.files[:at], new, *self.files[at + 1 :])
+        with suppress(ValueError):
+            self._opened.remove(events)
+        self.limit_files(new)
+
+    def file_at(self, first_seq: int) -> EventsFile:
+        """The file that begins with this event."""
+        return self.files[self._number_of(first_seq)]
+
+    def last_seq_of(self, events: EventsFile) -> int:
+        """Seq of the last event of a file, one before its first if it has none."""
+        at = self._number_of(events.first_seq) + 1
+        return self.files[at].first_seq - 1 if at < len(self.files) else self.head_seq
+
+    def entries_in(self, events: EventsFile) -> list[Entry]:
+        """The events of a file, in order."""
+        return self.entries[events.first_seq - 1 : self.last_seq_of(events)]
+
+    def time_before(self, seq: int) -> int:
+        """Time of the event before this one."""
+        return self.envelope(seq - 1).recorded_at_ns if seq > 1 else 0
+
+    def chain_before(self, seq: int) -> bytes:
+        """Chain value before this event."""
+        return self.entries[seq - 2].found.chain if seq > 1 else ZERO_CHAIN
+
+    def _number_of(self, first_seq: int) -> int:
+        return bisect_left(self.files, first_seq, key=attrgetter("first_seq"))
 
     def entry(self, seq: int) -> Entry:
         """An event of the index.

@@ -40,7 +40,7 @@ from fmemory_segments import (
     event_digest,
     payload_digest,
 )
-from fmemory_segments.event import DIGEST_BYTES, NONCE_BYTES, Float64Array
+from fmemory_segments.event import DIGEST_BYTES, NONCE_BYTES, BoolArray, Float64Array
 
 FORMAT_NAME: Final = "fmemory-jsonl"
 FORMAT_VERSION: Final = 1
@@ -102,6 +102,7 @@ class _IndexRow(msgspec.Struct, gc=False):
     id: str
     timestamp: float = 0.0
     timestamp_hex: str = ""
+    erased: str = ""
 
 
 class IndexFields(msgspec.Struct, gc=False):
@@ -122,6 +123,7 @@ class IndexFields(msgspec.Struct, gc=False):
     event_id: str | None = None
     keys: tuple[str, ...] = ()
     count: int = 0
+    erased: str = ""
     rows: list[_IndexRow] | UnsetType = UNSET
     chain: str = ""
 
@@ -291,12 +293,13 @@ def payload_of(lines: Sequence[PayloadFields]) -> Payload:
             if not isinstance(one.rows, UnsetType)
             for text in one.rows
         ]
-        return _rows(rows, first.number_type, first.dim)
+        return rows_payload(rows, first.number_type, first.dim)
     except (KeyError, msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"payload: expected one, got {error}") from error
 
 
-def _rows(rows: Sequence[Row], dtype: np.dtype[np.floating], dim: int) -> Rows:
+def rows_payload(rows: Sequence[Row], dtype: np.dtype[np.floating], dim: int) -> Rows:
+    """Records as one payload."""
     is_erased = [bool(row.digest) for row in rows]
     offsets = np.zeros(len(rows) + 1, "<u4")
     np.cumsum([len(row.body) for row in rows], out=offsets[1:])
@@ -374,6 +377,22 @@ def timestamps_of(lines: Sequence[IndexFields]) -> Float64Array | None:
     if isinstance(lines[0].rows, UnsetType):
         return None
     return np.array([one for line in lines for one in line.timestamps()], np.float64)
+
+
+def erased_of(lines: Sequence[IndexFields]) -> BoolArray | bool:
+    """What was taken out of the event of these lines: which records, or whether the payload."""
+    if isinstance(lines[0].rows, UnsetType):
+        return bool(lines[0].erased)
+    rows = [one for line in lines if isinstance(line.rows, list) for one in line.rows]
+    erased = [bool(one.erased) for one in rows]
+    return np.array(erased, np.bool_) if any(erased) else False
+
+
+def erased_of_payload(payload: Payload) -> BoolArray | bool:
+    """The same from a payload."""
+    if isinstance(payload, Rows) and payload.erased is not None and payload.erased.any():
+        return payload.erased.copy()
+    return isinstance(payload, Erased)
 
 
 def timestamps_of_payload(payload: Payload) -> Float64Array | None:

@@ -14,19 +14,26 @@ from pathlib import Path
 
 from fmemory.journal import (
     Commit,
+    Compaction,
     Draft,
     Durability,
     Envelope,
+    ErasedEvent,
+    Erasure,
     Finding,
     Head,
     JournalHealth,
     JournalSizes,
+    Pinned,
     StoredEvent,
     Stream,
     StreamInfo,
     Usage,
 )
+from fmemory.journals._jsonl.compact import Compactor, remove_leftovers
 from fmemory.journals._jsonl.core import Core, Options
+from fmemory.journals._jsonl.read import erased
+from fmemory.journals._jsonl.replaced import each, look_again
 from fmemory.journals._jsonl.store import (
     LOCK_NAME,
     TIP_NAME,
@@ -41,7 +48,7 @@ from fmemory.journals._jsonl.tail import Tail
 from fmemory.journals._jsonl.verify import verify_folder
 from fmemory.journals._jsonl.writer import DURABILITIES, Writer, check_import, stored_drafts
 from fmemory_segments import FileSystem, PosixFileSystem, RecoveryReport
-from fmemory_segments._catalog import reading, writing
+from fmemory_segments._catalog import reading, sync_folder, writing
 from fmemory_segments._lock import FileLock
 from fmemory_segments._sync import IntervalSync
 from fmemory_segments._tip import Tip, TipFile
@@ -169,6 +176,7 @@ class JsonlLog:
             names = list_folder(fs, core.path)
         with writing(core.path):
             empty_tmp(fs, core.path)
+            remove_leftovers(core)
         with core.tail_lock:
             tail.load(names, tip, may_cut=True)
         log = cls(core, tail, lock, 0 if tip.suspect_from else core.head_seq)
@@ -178,6 +186,7 @@ class JsonlLog:
         # What a crashed process left in the page cache must be on disk before anything rests on it.
         try:
             fs.datasync(core.file_of(core.active).fd)
+            sync_folder(fs, core.path)  # It may have ended before the name of a file was there.
         except OSError as error:
             raise core.sync_failed(error) from error
         log._writer.tell_tip(core.head_seq, core.active.first_seq, core.active.end)
@@ -214,8 +223,14 @@ class JsonlLog:
         seqs = self.core.seqs(after, upto, stream)
         if backwards:
             seqs = seqs[::-1]
-        for seq in seqs if limit is None else seqs[: max(limit, 0)]:
-            yield self.core.envelope(seq)
+        for found in each(self.core, seqs if limit is None else seqs[: max(limit, 0)]):
+            yield found.envelope
+
+    def erased(self, after: int, upto: int, stream: Stream | None) -> Iterator[ErasedEvent]:
+        """Events of which data were taken out, by seq. Cost: one system call a file."""
+        self.core.check()
+        look_again(self.core)
+        return erased(self.core, after, upto, stream)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """The seq of the event of this stream that carries this idempotency key."""
@@ -308,6 +323,33 @@ class JsonlLog:
             newest = self.refresh()
         return self._writer.sync(newest if upto is None else min(upto, newest))
 
+    def compact(self, erasure: Erasure, *, timeout_s: float | None = None) -> Compaction:
+        """Take data out: no byte of them is left in the folder when this returns without `pending`.
+
+        Others read and write meanwhile; the lock of the store is held for each file while what
+        they appended is copied and the file gets its name.
+
+        Args:
+            erasure: What is to go.
+            timeout_s: Longest wait for the lock, each time; None = as the log was opened.
+
+        Raises:
+            StoreBusy: Another compaction is at work, or others held the lock for too long.
+            StoreFull: There is no room for the largest file beside itself. Nothing was changed.
+            LogWriteFailed, LogReadFailed: Some files are as they were, the others as they are to
+                be; compact again.
+            LogCorrupt: A line is damaged. Its file is as it was.
+            LogPoisoned: A name may not be on disk; reopen.
+
+        Durability: on disk when this returns.
+        Cost: O(bytes of the files that hold what is named), about 0.3 ms a record that goes or is
+            beside one that does; memory for one line of each file.
+        """
+        core = self.core
+        core.check_writable()
+        assert self._lock is not None
+        return Compactor(core, self._tail, self._writer, self._lock).run(erasure, timeout_s)
+
     # Handle
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -315,7 +357,7 @@ class JsonlLog:
         self.core.check()
         return self._watcher.subscribe(callback)
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
         """What is wrong with the files, down to the line; nothing is changed. Cost: O(bytes)."""
         self.core.check()
         return verify_folder(self.core.fs, self.core.path, pinned)
@@ -323,6 +365,7 @@ class JsonlLog:
     def usage(self) -> list[Usage]:
         """How much each type of event of each stream holds; its bytes are those of its lines."""
         self.core.check()
+        look_again(self.core)
         counts: dict[tuple[Stream, str], tuple[int, int]] = {}
         for found in self.core.entries_of(0, self.core.head_seq, None):
             key = (found.envelope.stream, found.envelope.type)
@@ -334,6 +377,7 @@ class JsonlLog:
     def sizes(self) -> JournalSizes:
         """Files of events and their bytes."""
         self.core.check()
+        look_again(self.core)
         files = self.core.files
         return JournalSizes(sum(one.end for one in files), len(files))
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from fmemory.journals._jsonl.lines import (
     IndexFields,
+    erased_of,
     ids_of,
     line_salt,
     parse_line,
@@ -21,13 +22,14 @@ from fmemory.journals._jsonl.lines import (
     timestamps_of,
 )
 from fmemory_segments import Envelope, LogReason
-from fmemory_segments.event import DIGEST_BYTES, Float64Array
+from fmemory_segments.event import DIGEST_BYTES, BoolArray, Float64Array
 
 NUL: Final = b"\0"
 BLOCK_BYTES_MIN: Final = 512
 BLANK: Final = b" \t\r\n"
 _SEQ_START: Final = b'{"seq":'
 _SEQ_DIGITS_MAX: Final = 20
+_SEQ_MAX: Final = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -39,12 +41,14 @@ class Found:
         lines: Offset, size without the newline, and first record of each of its lines.
         chain: Chain value after it.
         timestamps: Of the records it puts; None for any other event.
+        erased: Which of its records are, shape (n,); True = its payload is; False = nothing.
     """
 
     envelope: Envelope
     lines: tuple[tuple[int, int, int], ...]
     chain: bytes
     timestamps: Float64Array | None
+    erased: BoolArray | bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,9 @@ class Scan:
     synced: int = 0
 
 
-class _Failure(Exception):  # noqa: N818 - never leaves this module
+class Misplaced(Exception):  # noqa: N818 - never leaves this layer
+    """A line that cannot stand where it was found."""
+
     def __init__(self, reason: LogReason, evidence: str) -> None:
         self.reason = reason
         self.evidence = evidence
@@ -109,7 +115,7 @@ def scan(
         whole: Take a last line that lacks only its newline; else wait for it.
     """
     result = Scan(base)
-    batch = _Batch(next_seq, time_ns)
+    batch = Batch(next_seq, time_ns)
     at = 0
     while at < len(data):
         end = data.find(b"\n", at)
@@ -124,7 +130,7 @@ def scan(
             break
         try:
             batch.add(fields, base + at, len(line))
-        except _Failure as failure:
+        except Misplaced as failure:
             result.stop = Stop(
                 result.end,
                 base + at,
@@ -141,7 +147,7 @@ def scan(
             result.synced = max(result.synced, batch.synced)
             result.end = base + at
             result.lacks_newline = not is_ended
-            batch = _Batch(batch.seq, batch.time_ns)
+            batch = Batch(batch.seq, batch.time_ns)
     if result.stop is None and batch.line_count:
         result.stop = Stop(
             result.end,
@@ -174,7 +180,10 @@ def seq_of(line: bytes | memoryview) -> int | None:
     """The seq that a line names at its start; None if it names none."""
     start = bytes(line[: len(_SEQ_START) + _SEQ_DIGITS_MAX])
     digits = start[len(_SEQ_START) :].partition(b",")[0]
-    return int(digits) if start.startswith(_SEQ_START) and digits.isdigit() else None
+    if not start.startswith(_SEQ_START) or not digits.isdigit():
+        return None
+    seq = int(digits)
+    return seq if seq <= _SEQ_MAX else None
 
 
 def judge(stop: Stop, data: bytes, *, base: int, synced_seq: int, store_id: bytes) -> Stop:
@@ -219,7 +228,7 @@ def _damaged(stop: Stop, why: str) -> Stop:
     )
 
 
-def _unended(batch: _Batch, result: Scan, offset: int) -> Stop:
+def _unended(batch: Batch, result: Scan, offset: int) -> Stop:
     return Stop(
         result.end,
         offset,
@@ -232,7 +241,7 @@ def _unended(batch: _Batch, result: Scan, offset: int) -> Stop:
 
 
 def _bad_line(
-    batch: _Batch, result: Scan, offset: int, line: bytes, store_id: bytes, is_ended: bool
+    batch: Batch, result: Scan, offset: int, line: bytes, store_id: bytes, is_ended: bool
 ) -> Stop:
     """Why a line is none that can stand here."""
     if not is_ended:
@@ -260,7 +269,7 @@ def _bad_line(
     return Stop(result.end, offset, batch.seq, batch.first_seq, reason, evidence, is_damage)
 
 
-class _Batch:
+class Batch:
     """A batch whose lines are being read."""
 
     def __init__(self, seq: int, time_ns: int) -> None:
@@ -289,7 +298,7 @@ class _Batch:
         ):
             if wanted != got or not 1 <= got[0] <= got[1]:
                 evidence = f"{name} {wanted[0]} of {wanted[1]}, got {got[0]} of {got[1]}"
-                raise _Failure(LogReason.FRAME_ORDER, evidence)
+                raise Misplaced(LogReason.FRAME_ORDER, evidence)
         self.line_number += 1
         self._event.append(fields)
         self._places.append((offset, size, self._row))
@@ -303,17 +312,18 @@ class _Batch:
             envelope = self._event[0].envelope(ids_of(self._event))
             chain = bytes.fromhex(last.chain)
             timestamps = timestamps_of(self._event)
+            erased = erased_of(self._event)
         except ValueError as error:
-            raise _Failure(
+            raise Misplaced(
                 LogReason.FRAME_CONTENT, f"the fields of an event, got {error}"
             ) from None
         if len(chain) != DIGEST_BYTES:
-            raise _Failure(LogReason.FRAME_CONTENT, "a chain value of 32 bytes, got another size")
+            raise Misplaced(LogReason.FRAME_CONTENT, "a chain value of 32 bytes, got another size")
         if envelope.recorded_at_ns < self.time_ns:
-            raise _Failure(
+            raise Misplaced(
                 LogReason.FRAME_ORDER, f"a time from {self.time_ns} on, got an earlier one"
             )
-        self.taken.append(Found(envelope, tuple(self._places), chain, timestamps))
+        self.taken.append(Found(envelope, tuple(self._places), chain, timestamps, erased))
         self.seq += 1
         self.time_ns = envelope.recorded_at_ns
         self._event, self._places, self._row = [], [], 0

@@ -45,16 +45,21 @@ from fmemory_segments.filesystem import FileKind, is_network
 
 LOCK_NAME: Final = "events.lock"
 TIP_NAME: Final = "events.tip"
+COMPACT_NAME: Final = "events.compact"
 TMP_NAME: Final = "tmp"
 QUARANTINE_NAME: Final = "quarantine"
 README_NAME: Final = "README.txt"
 EVENTS_NAME: Final = re.compile(r"events-([0-9]{20})\.jsonl")
+REWRITTEN_NAME: Final = re.compile(r"rewritten-[0-9a-f]{16}")
+QUARANTINED_NAME: Final = re.compile(r"events-[0-9]{20}-[0-9]{12,}-[0-9a-f]{8}\.tail")
 HEADER_BYTES_MAX: Final = 4096
 
 _HARMLESS_NAMES: Final = frozenset({".DS_Store", ".git", ".gitignore", ".gitkeep", "lost+found"})
-_OWN_NAMES: Final = frozenset({LOCK_NAME, TIP_NAME, TMP_NAME, QUARANTINE_NAME, README_NAME})
+_OWN_NAMES: Final = frozenset(
+    {LOCK_NAME, TIP_NAME, COMPACT_NAME, TMP_NAME, QUARANTINE_NAME, README_NAME}
+)
 _NOTES: Final = {
-    ".gitignore": f"{LOCK_NAME}\n{TIP_NAME}\n{TMP_NAME}/\n{QUARANTINE_NAME}/\n",
+    ".gitignore": f"{LOCK_NAME}\n{TIP_NAME}\n{COMPACT_NAME}\n{TMP_NAME}/\n{QUARANTINE_NAME}/\n",
     # Checksums do not survive a conversion of line ends, nor a merge of two histories.
     ".gitattributes": "events-*.jsonl -text -merge\n",
 }
@@ -67,8 +72,8 @@ commit them as you like. Do not edit them: the last field of a line is a checksu
 "chain" is a hash over all events so far, and a changed line is refused when the store is opened.
 
 Open it with fmemory.FilesystemMemoryBackend(path). To check it: memory.verify().
-{lock} and {tip} belong to running processes and need no copy; quarantine/ keeps
-what crashes cut short. docs/jsonl.md of fmemory describes every field.
+{lock}, {tip} and {compact} belong to running processes and need no copy;
+quarantine/ keeps what crashes cut short. docs/jsonl.md of fmemory describes every field.
 """
 
 
@@ -251,6 +256,7 @@ def write_notes(fs: FileSystem, folder: Path, store_id: bytes) -> None:
         store_id=store_id.hex(),
         lock=LOCK_NAME,
         tip=TIP_NAME,
+        compact=COMPACT_NAME,
     )
     for name, text in {README_NAME: readme, **_NOTES}.items():
         if fs.kind(folder / name) is not None:

@@ -11,6 +11,7 @@ import time
 from typing import Final
 
 from fmemory.journals._jsonl.core import Core, EventsFile
+from fmemory.journals._jsonl.replaced import go_on
 from fmemory.journals._jsonl.scan import BLANK, Found, Stop, judge, scan
 from fmemory.journals._jsonl.store import (
     Names,
@@ -21,17 +22,15 @@ from fmemory.journals._jsonl.store import (
     write_file,
 )
 from fmemory_segments import LogReason, RecoveryReport
-from fmemory_segments._catalog import reading, write_all, writing
+from fmemory_segments._catalog import reading, sync_folder, write_all, writing
 from fmemory_segments._files import OpenFile
 from fmemory_segments._stream_index import RevisionGap
 from fmemory_segments._tip import Tip
-from fmemory_segments._walk import read_exactly
 from fmemory_segments.errors import LogCorrupt
 from fmemory_segments.event import ZERO_CHAIN
 
 LOOKS_MAX: Final = 8
 LOOK_PAUSE_S: Final = 0.005
-COMPARE_BYTES: Final = 1 << 22
 
 
 class Tail:
@@ -100,8 +99,13 @@ class Tail:
             StoreFull, LogWriteFailed: A torn end could not be set aside; nothing was changed.
         """
         core = self._core
+        known = core.active.identity
         with core.tail_lock, reading(core.path):
             tip = self._follow(may_cut=True)
+        if core.active.identity != known:
+            # Whoever gave the file its name may have ended before the name was on disk.
+            with writing(core.path):
+                sync_folder(core.fs, core.path)
         if core.head_seq < tip.synced_seq:
             raise self._lost(tip.synced_seq)
         return tip
@@ -111,7 +115,7 @@ class Tail:
         core = self._core
         tip = core.read_tip()
         while True:
-            self._reopen_if_replaced()
+            go_on(core, core.active)
             self._take_in(tip, may_cut=may_cut, whole=False, is_last=True)
             next_seq = core.head_seq + 1
             path = core.path_of(next_seq)
@@ -266,26 +270,6 @@ class Tail:
         core.files = (*core.files, events)
         core.limit_files(events)
 
-    def _reopen_if_replaced(self) -> None:
-        """Go on with the file that the path names now, if its beginning is what was read."""
-        core = self._core
-        events = core.active
-        if core.fs.is_at(events.identity, events.path):
-            return
-        if core.fs.kind(events.path) is None:
-            raise core.went_back("the file that was read, got none", events.path)
-        write = not core.options.read_only
-        fd = core.fs.open_file(events.path, write=write, create=False)
-        replaced = OpenFile(fd, core.fs.close)
-        kept = core.file_of(events)
-        end, pread = events.end - events.lacks_newline, core.fs.pread
-        for at in range(0, end, COMPARE_BYTES):
-            size = min(COMPARE_BYTES, end - at)
-            old, new = (read_exactly(pread, one.fd, size, at) for one in (kept, replaced))
-            if old != new:
-                raise core.went_back("the events that were read, got others", events.path)
-        events.file, events.identity = replaced, core.fs.identity(fd)
-
     def _lost(self, synced_seq: int) -> LogCorrupt:
         core = self._core
         path = core.active.path if core.files else core.path
@@ -313,6 +297,8 @@ def rewrite_suspect(core: Core, first_seq: int) -> None:
     for events, last_seq in zip(core.files, last_seqs, strict=True):
         if last_seq < first_seq and events is not core.active:
             continue
+        go_on(core, events)
+        events = core.file_at(events.first_seq)
         data = core.read(events, 0, events.end)
         with writing(events.path):
             write_file(core.fs, core.path, events_name(events.first_seq), data)

@@ -19,6 +19,8 @@ from crc32c import crc32c
 from msgspec import UNSET, UnsetType
 
 from fmemory_segments import Blob, Rows
+from fmemory_segments._event_meta import DTYPE_CODES
+from fmemory_segments.digest import row_digest
 from fmemory_segments.event import DIGEST_BYTES, NONCE_BYTES, VectorArray
 
 CRC_FIELD: Final = b',"crc":"'
@@ -182,6 +184,20 @@ def row_texts(rows: Rows, ids: tuple[str, ...], salt: int) -> Iterator[bytes]:
         yield seal(_row_text(row, vector, vectors.dtype), salt)
 
 
+def erased_row_text(text: bytes, dtype: np.dtype[np.floating], dim: int, salt: int) -> bytes:
+    """A row without its note, vector, embedding id and nonce: its digest stands for them.
+
+    Raises:
+        ValueError: The text is no row.
+    """
+    row = row_of(text, dtype, dim)
+    digest = row.digest or row_digest(
+        row.nonce, row.body, row.embedding_id, DTYPE_CODES[dtype], dim, row.vector
+    )
+    left = Row(row.id, row.timestamp, b"", bytes(len(row.vector)), None, bytes(NONCE_BYTES), digest)
+    return seal(_row_text(left, None, dtype), salt)
+
+
 def row_of(text: bytes | msgspec.Raw, dtype: np.dtype[np.floating], dim: int) -> Row:
     """The row of a JSON object.
 
@@ -206,9 +222,10 @@ def _row_text(row: Row, vector: list[float] | None, dtype: np.dtype[np.floating]
         fields.text, fields.metadata = note
     elif row.body:
         fields.note_base64 = b64encode(row.body).decode()
-    if vector is not None and (not row.digest or any(row.vector)):
+    has_numbers = bool(row.vector.strip(b"\0"))
+    if vector is not None and (not row.digest or has_numbers):
         fields.vector = vector
-    elif any(row.vector):
+    elif has_numbers:
         fields.vector_base64 = b64encode(row.vector).decode()
     text = _comes_back(fields, row, dtype, dim)
     if text is None:

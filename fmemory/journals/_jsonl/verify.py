@@ -32,8 +32,9 @@ from fmemory.journals._jsonl.values import RowFields, is_sealed
 from fmemory_segments import (
     FileSystem,
     Finding,
-    Head,
     LogReason,
+    Pinned,
+    PinnedHeads,
     StreamIndex,
     chain_step,
     event_digest,
@@ -49,11 +50,11 @@ from fmemory_segments.event import ZERO_CHAIN
 _decode_row: Final = msgspec.json.Decoder(RowFields).decode
 
 
-def verify_folder(fs: FileSystem, folder: Path, pinned: Head | None = None) -> list[Finding]:
+def verify_folder(fs: FileSystem, folder: Path, pinned: Pinned = None) -> list[Finding]:
     """What is wrong with a store, in the order of its files.
 
     Args:
-        pinned: A head that was kept elsewhere.
+        pinned: A head that was kept elsewhere, or several.
 
     Raises:
         LogReadFailed: The system could not read.
@@ -66,10 +67,10 @@ def verify_folder(fs: FileSystem, folder: Path, pinned: Head | None = None) -> l
 class _Check:
     """One check of a store."""
 
-    def __init__(self, fs: FileSystem, folder: Path, pinned: Head | None) -> None:
+    def __init__(self, fs: FileSystem, folder: Path, pinned: Pinned) -> None:
         self._fs = fs
         self._folder = folder
-        self._pinned = pinned
+        self._pins = PinnedHeads(pinned)
         self._found: list[Finding] = []
         self._store_id = b""
         self._next_seq = 1
@@ -78,7 +79,6 @@ class _Check:
         self._chain: bytes | None = ZERO_CHAIN
         self._streams = StreamIndex()
         self._is_whole = True
-        self._pinned_chain: bytes | None = None
 
     def findings(self) -> list[Finding]:
         tip = self._tip()
@@ -101,8 +101,7 @@ class _Check:
                 first_seq=head + 1,
                 last_seq=tip.synced_seq,
             )
-        self._compare_pinned(head)
-        return self._found
+        return self._found + self._pins.findings(head)
 
     def _tip(self) -> Tip:
         path = self._folder / TIP_NAME
@@ -272,7 +271,7 @@ class _Check:
             payload = payload_of([decode_payload(text) for text in texts])
             envelope = indexed[0].envelope(ids_of(indexed))
             digest = event_digest(envelope, payload_digest(payload))
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             self._tell(
                 LogReason.FRAME_CONTENT,
                 f"expected a payload, got {error} {_where(name, data, lines[0][0], seq)}",
@@ -295,8 +294,7 @@ class _Check:
             )
             self._is_whole = False
         self._chain = chain
-        if self._pinned is not None and seq == self._pinned.seq:
-            self._pinned_chain = chain
+        self._pins.see(seq, chain)
 
     def _stream(self, name: str, offset: int, one: Found) -> None:
         try:
@@ -313,17 +311,6 @@ class _Check:
                     first_seq=seq,
                     last_seq=seq,
                 )
-
-    def _compare_pinned(self, head: int) -> None:
-        pinned = self._pinned
-        if pinned is None:
-            return
-        if pinned.seq > head:
-            self._found.append(Finding.behind_pinned(pinned, head))
-            return
-        chain = self._pinned_chain or ZERO_CHAIN  # Of seq 0, or of an event that is damaged.
-        if chain != pinned.chain:
-            self._found.append(Finding.chain_differs(pinned, Head(pinned.seq, chain)))
 
     def _tell(
         self,
@@ -365,5 +352,5 @@ def _changed_records(line: bytes, seq: int, store_id: bytes) -> list[str]:
             return []
         salt = line_salt(store_id, seq)
         return [_decode_row(one).id for one in fields.rows if not is_sealed(bytes(one), salt)]
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, msgspec.MsgspecError, RecursionError):
         return []

@@ -17,7 +17,12 @@ import msgspec
 
 from fmemory.journal import Durability
 from fmemory.journals._jsonl.core import Core, EventsFile
-from fmemory.journals._jsonl.lines import EncodedEvent, encode_batch, timestamps_of_payload
+from fmemory.journals._jsonl.lines import (
+    EncodedEvent,
+    encode_batch,
+    erased_of_payload,
+    timestamps_of_payload,
+)
 from fmemory.journals._jsonl.scan import Found
 from fmemory.journals._jsonl.store import create_events
 from fmemory.journals._jsonl.tail import Tail, rewrite_suspect
@@ -148,6 +153,11 @@ class Writer:
                 synced_offset=core.active.end,
             )
 
+    def covers(self, tip: Tip) -> None:
+        """Settle what the witness calls suspect. Under the lock of the store, after catching up."""
+        if tip.suspect_from:
+            self._group.covered(self.settle(tip).synced_seq)
+
     def _append(self, prepare: Prepare) -> Sequence[StoredEvent]:
         """Catch up, ask the plan, write. Under the lock of the store."""
         core = self._core
@@ -180,6 +190,8 @@ class Writer:
         # A reader of this process must not find the lines before they are in the index: it would
         # take them in, and they would be there twice.
         with core.tail_lock:
+            if file is not core.active:  # Only somebody who takes no lock can have done that.
+                raise core.went_back("the file to append to, got another", file.path)
             self._write(file, b"".join(lines))
             for one in encoded:
                 self._apply(file, one)
@@ -244,7 +256,16 @@ class Writer:
             at += len(line)
         timestamps = timestamps_of_payload(one.stored.payload)
         file.end = at
-        self._core.apply(file, Found(one.stored.envelope, tuple(places), one.chain, timestamps))
+        self._core.apply(
+            file,
+            Found(
+                one.stored.envelope,
+                tuple(places),
+                one.chain,
+                timestamps,
+                erased_of_payload(one.stored.payload),
+            ),
+        )
 
     def _target(self) -> SyncTarget:
         """What a sync that starts now covers."""

@@ -35,7 +35,8 @@ from fmemory.journals._postgres.schema import (
     new_batch_id,
 )
 from fmemory.journals._postgres.target import PostgresTarget
-from fmemory.journals._tables.event_table import EventRow, stream_key
+from fmemory.journals._tables.event_table import ErasedRow, EventRow, stream_key
+from fmemory_segments import FORGOTTEN
 
 IDLE = pq.TransactionStatus.IDLE
 SETTLE_TIMEOUT_S = 10.0
@@ -47,6 +48,14 @@ INSERT INTO fmemory_events (log_id, seq, stream_hash, revision, type, event_key,
     recorded_at_ns, meta_check, meta, data)
 VALUES (%s, %s, %b, %s, %s, %b, %b, %s, %s, %b, %b)
 """
+_REPLACE_EVENT = """
+UPDATE fmemory_events SET meta = %b, meta_check = %s, data = %b, erased = true
+WHERE log_id = %s AND seq = %s
+"""
+_FORGET_EVENT = f"""
+UPDATE fmemory_events SET type = '{FORGOTTEN}', event_key = NULL WHERE log_id = %s AND seq = %s
+"""
+_MARK_EVENT = "UPDATE fmemory_events SET erased = true WHERE log_id = %s AND seq = %s"
 _UPSERT_STREAM = """
 INSERT INTO fmemory_streams (log_id, stream_hash, label_hash, stream, revision, event_count,
     first_seq, last_seq, last_recorded_at_ns)
@@ -83,11 +92,17 @@ class PostgresTransaction:
         self.batch_id = new_batch_id()
         self.rows: Sequence[EventRow] = ()
         self.streams: Sequence[StreamInfo] = ()
+        self.replaced: Sequence[ErasedRow] = ()
 
     def append(self, rows: Sequence[EventRow], streams: Sequence[StreamInfo]) -> None:
         """Store events when the transaction ends."""
         assert not self.rows, "a transaction appends once"
         self.rows, self.streams = rows, streams
+
+    def replace(self, rows: Sequence[ErasedRow]) -> None:
+        """Store events anew when the transaction ends."""
+        assert not self.rows, "a transaction replaces or appends"
+        self.replaced = rows
 
 
 class Committer:
@@ -113,7 +128,7 @@ class Committer:
             try:
                 with self._connections.holding(connection):
                     yield transaction
-                if transaction.rows:
+                if transaction.rows or transaction.replaced:
                     self._commit(connection, transaction, timeout_s)
             finally:
                 _roll_back(connection)
@@ -136,6 +151,20 @@ class Committer:
         finally:
             connection.close()
         return row is not None and row[0] is not None and bytes(row[0]) == batch_id
+
+    def _is_replaced(self, row: ErasedRow, timeout_s: float) -> bool:
+        """Whether an event was stored anew as this; false: it was not, and never will be."""
+        connection = self._connections.connect()
+        try:
+            _lock_head(connection, self._log, "on", timeout_s)
+            found = connection.execute(
+                "SELECT meta_check FROM fmemory_events WHERE log_id = %s AND seq = %s",
+                (self._log.log_id, row.seq),
+            ).fetchone()
+            connection.execute("ROLLBACK")
+        finally:
+            connection.close()
+        return found is not None and int(found[0]) == row.check
 
     @contextmanager
     def _locked_head(
@@ -206,16 +235,40 @@ class Committer:
 
     def _send(self, connection: Connection, transaction: PostgresTransaction) -> str | None:
         log_id, rows = self._log.log_id, transaction.rows
+        if not rows:
+            return self._send_replaced(connection, transaction.replaced)
         head = rows[-1]
         with _pipeline(connection):
             with connection.cursor() as cursor:
                 cursor.executemany(_INSERT_EVENT, _event_values(log_id, transaction))
             with connection.cursor() as cursor:
                 cursor.executemany(_UPSERT_STREAM, _stream_values(log_id, transaction.streams))
+            erased = [(log_id, row.seq) for row in rows if row.is_erased]
+            if erased:
+                with connection.cursor() as cursor:
+                    cursor.executemany(_MARK_EVENT, erased)
             moved = {"seq": head.seq, "ns": head.recorded_at_ns, "log": log_id}
             connection.execute(_MOVE_HEAD[transaction.durability == "fsync"], moved)
             last = connection.execute("COMMIT")
         return last.statusmessage
+
+    def _send_replaced(self, connection: Connection, rows: Sequence[ErasedRow]) -> str | None:
+        log_id = self._log.log_id
+        values = [(row.meta, row.check, row.data, log_id, row.seq) for row in rows]
+        with _pipeline(connection):
+            with connection.cursor() as cursor:
+                cursor.executemany(_REPLACE_EVENT, values)
+            stubs = [(log_id, row.seq) for row in rows if row.is_stub]
+            if stubs:
+                with connection.cursor() as cursor:
+                    cursor.executemany(_FORGET_EVENT, stubs)
+            last = connection.execute("COMMIT")
+        return last.statusmessage
+
+    def _is_done(self, transaction: PostgresTransaction, timeout_s: float) -> bool:
+        if transaction.replaced:
+            return self._is_replaced(transaction.replaced[0], timeout_s)
+        return self.is_committed(transaction.batch_id, transaction.head_seq + 1, timeout_s)
 
     def _settle(self, transaction: PostgresTransaction, cause: psycopg.Error | None) -> None:
         """Return if it was committed; raise that it was not, or that nobody knows."""
@@ -226,12 +279,20 @@ class Committer:
         while True:
             left_s = max(0.0, deadline - time.monotonic())
             try:
-                if self.is_committed(transaction.batch_id, first_seq, left_s):
+                if self._is_done(transaction, left_s):
                     return
                 raise lost_error(self._target, "append", cause)
             except (ConnectError, psycopg.Error):
                 if self._connections.wait(deadline):
                     continue
+            if transaction.replaced:
+                raise StorageError(
+                    f"compact: expected an answer to COMMIT, got a connection that ended and no"
+                    f" server for {timeout_s} s ({self._target.path}); all of the events of this"
+                    " transaction were erased or none; compact again when the server is back",
+                    path=self._target.path,
+                    seq=transaction.replaced[0].seq,
+                ) from (None if cause is None else safe_cause(cause, self._target))
             unknown = CommitUnknown(
                 f"append: expected an answer to COMMIT, got a connection that ended and no server"
                 f" for {timeout_s} s ({self._target.path}); whether event {first_seq} and those"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 import psycopg
@@ -66,6 +67,7 @@ CREATE TABLE IF NOT EXISTS fmemory_events (
     meta_check bigint NOT NULL,
     meta bytea NOT NULL,
     data bytea NOT NULL,
+    erased boolean,
     PRIMARY KEY (log_id, seq)
 );
 ALTER TABLE fmemory_events ALTER COLUMN data SET STORAGE EXTERNAL;
@@ -73,6 +75,11 @@ CREATE UNIQUE INDEX IF NOT EXISTS fmemory_events_stream
     ON fmemory_events (log_id, stream_hash, seq);
 CREATE INDEX IF NOT EXISTS fmemory_events_key
     ON fmemory_events (log_id, event_key, seq) WHERE event_key IS NOT NULL;
+"""
+_MARKS = """
+CREATE INDEX IF NOT EXISTS fmemory_events_erased ON fmemory_events (log_id, seq) WHERE erased;
+CREATE INDEX IF NOT EXISTS fmemory_events_erased_stream
+    ON fmemory_events (log_id, stream_hash, seq) WHERE erased;
 """
 
 
@@ -113,6 +120,10 @@ def open_log(
             path=target.path,
             reason=Reason.UNKNOWN_FORMAT,
         )
+    if create and not has_marks(connection):
+        # Only who erases needs it: who has no right to it, or has to wait, goes on without.
+        with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable):
+            _add_marks(connection, timeout_s)
     found = _find_log(connection, target.log)
     if found is None:
         if not create:
@@ -122,6 +133,15 @@ def open_log(
     if found is None:
         raise _not_found(target, f"the log {target.log!r} was removed at once")
     return found
+
+
+def has_marks(connection: psycopg.Connection) -> bool:
+    """Whether the table of events has the column that marks erased ones."""
+    row = connection.execute(
+        "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('fmemory_events')"
+        " AND attname = 'erased' AND NOT attisdropped"
+    ).fetchone()
+    return row is not None
 
 
 def digest(text: str) -> bytes:
@@ -169,12 +189,21 @@ def _create_tables(connection: psycopg.Connection, timeout_s: float) -> None:
         (made,) = connection.execute("SELECT to_regclass('fmemory_format')").fetchone() or (None,)
         if made is not None:
             return
-        connection.execute(_CREATE.encode(), prepare=False)
+        connection.execute(f"{_CREATE}{_MARKS}".encode(), prepare=False)
         connection.execute(
             "INSERT INTO fmemory_format (only_row, version) VALUES (true, %s)"
             " ON CONFLICT (only_row) DO NOTHING",
             (SCHEMA_VERSION,),
         )
+
+
+def _add_marks(connection: psycopg.Connection, timeout_s: float) -> None:
+    """Add that column to tables that were made before there was one; rows are not rewritten."""
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {milliseconds(timeout_s)}".encode())
+        connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})".encode())
+        column = "ALTER TABLE fmemory_events ADD COLUMN IF NOT EXISTS erased boolean;"
+        connection.execute(f"{column}{_MARKS}".encode(), prepare=False)
 
 
 def _create_log(connection: psycopg.Connection, name: str, timeout_s: float) -> None:

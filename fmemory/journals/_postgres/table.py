@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -39,11 +39,13 @@ from fmemory.journals._postgres.schema import (
     channel,
     digest,
     event_key,
+    has_marks,
     label_digest,
     milliseconds,
     open_log,
 )
 from fmemory.journals._postgres.target import PostgresTarget
+from fmemory.journals._postgres.vacuum import vacuum
 from fmemory.journals._tables.event_table import MetaRow, Part, prefix_keys, stream_of
 
 _META = "SELECT seq, recorded_at_ns, meta, meta_check FROM fmemory_events WHERE log_id = %s"
@@ -52,11 +54,16 @@ _STREAM = (
     " FROM fmemory_streams WHERE log_id = %s"
 )
 # Only the chunks that a part lies in are read: data is stored outside of the row, uncompressed.
-_PART = "SELECT substring(data FROM %s::int FOR %s::int) FROM fmemory_events"
+_PART = (
+    "SELECT substring(data FROM %s::int FOR %s::int) FROM fmemory_events"
+    " WHERE log_id = %s AND seq = %s AND meta_check = %s"
+)
 _PARTS = """
 SELECT substring(e.data FROM p.start FOR p.size)
-FROM unnest(%s::bigint[], %s::int[], %s::int[]) WITH ORDINALITY AS p (seq, start, size, place)
-LEFT JOIN fmemory_events e ON e.log_id = %s AND e.seq = p.seq
+FROM unnest(%s::bigint[], %s::bigint[], %s::int[], %s::int[])
+    WITH ORDINALITY AS p (seq, meta_check, start, size, place)
+LEFT JOIN fmemory_events e
+    ON e.log_id = %s AND e.seq = p.seq AND e.meta_check = p.meta_check
 ORDER BY p.place
 """
 _SIZE = """
@@ -114,6 +121,7 @@ class PostgresTable:
         self._durable_seq = 0
         self._full = False
         self._notifies = True
+        self._has_marks = False
 
     # Reading
 
@@ -153,26 +161,39 @@ class PostgresTable:
         found = self._rows(f"{_META} AND seq = ANY(%s::bigint[])", (self._log.log_id, list(seqs)))
         return [MetaRow(*row) for row in found]
 
-    def data_of(self, seqs: Sequence[int]) -> dict[int, bytes]:
+    def erased(self, after: int, upto: int, *, stream: str | None, limit: int) -> list[MetaRow]:
+        """Events that are marked; none in tables that nobody has opened for writing since."""
+        self._has_marks = self._has_marks or self._connections.read(has_marks)
+        if not self._has_marks:
+            return []
+        values: list[object] = [self._log.log_id, after, upto]
+        text = f"{_META} AND erased AND seq > %s AND seq <= %s"
+        if stream is not None:
+            text += " AND stream_hash = %b"
+            values.append(digest(stream))
+        return [
+            MetaRow(*row) for row in self._rows(f"{text} ORDER BY seq LIMIT %s", (*values, limit))
+        ]
+
+    def data_of(self, checks: Mapping[int, int]) -> dict[int, bytes]:
         """Data of these events."""
         found = self._rows(
-            "SELECT seq, data FROM fmemory_events WHERE log_id = %s AND seq = ANY(%s::bigint[])",
-            (self._log.log_id, list(seqs)),
+            "SELECT seq, meta_check, data FROM fmemory_events WHERE log_id = %s"
+            " AND seq = ANY(%s::bigint[])",
+            (self._log.log_id, list(checks)),
         )
-        return dict(found)
+        return {seq: data for seq, check, data in found if checks[seq] == check}
 
     def parts(self, parts: Sequence[Part]) -> list[bytes]:
         """Pieces of data; the server reads no more than the chunks they lie in."""
+        log_id = self._log.log_id
         if len(parts) == 1:
             (one,) = parts
-            found = self._rows(
-                f"{_PART} WHERE log_id = %s AND seq = %s",
-                (one.offset + 1, one.size, self._log.log_id, one.seq),
-            )
+            found = self._rows(_PART, (one.offset + 1, one.size, log_id, one.seq, one.check))
             return [found[0][0] if found else b""]
-        seqs, sizes = [one.seq for one in parts], [one.size for one in parts]
-        starts = [one.offset + 1 for one in parts]
-        found = self._rows(_PARTS, (seqs, starts, sizes, self._log.log_id))
+        seqs, checks = [one.seq for one in parts], [one.check for one in parts]
+        starts, sizes = [one.offset + 1 for one in parts], [one.size for one in parts]
+        found = self._rows(_PARTS, (seqs, checks, starts, sizes, log_id))
         return [row[0] or b"" for row in found]
 
     def find(self, stream: str, event_id: str) -> int | None:
@@ -211,6 +232,22 @@ class PostgresTable:
         return [_info(row) for row in self._rows(text, values)]
 
     # Writing
+
+    def scrub(self, *, exclusive: bool, timeout_s: float | None) -> tuple[str, ...]:
+        """Vacuum the table of events, over a connection of its own."""
+        if not self.erased(0, self.head_seq(), stream=None, limit=1):
+            return ()
+        wait_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            connection = self._connections.connect()
+            try:
+                return vacuum(connection, exclusive=exclusive, timeout_s=wait_s)
+            finally:
+                connection.close()
+        except ConnectError as failed:
+            raise failed.error from failed.error.__cause__
+        except psycopg.Error as error:
+            raise_contract_error(error, self._target, "vacuum", wait_s)
 
     @contextmanager
     def transaction(

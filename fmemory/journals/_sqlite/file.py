@@ -28,6 +28,7 @@ from fmemory.errors import (
     StoreBusy,
     StoreFull,
 )
+from fmemory.journals._sqlite.header import MAGIC, read_header
 
 T = TypeVar("T")
 
@@ -44,14 +45,16 @@ CREATE INDEX IF NOT EXISTS fmemory_streams_by_kind ON fmemory_streams (kind, las
 CREATE TABLE IF NOT EXISTS fmemory_events (
     seq INTEGER PRIMARY KEY, stream INTEGER NOT NULL REFERENCES fmemory_streams (id),
     revision INTEGER NOT NULL, type TEXT NOT NULL, event_id TEXT, recorded_at_ns INTEGER NOT NULL,
-    meta BLOB NOT NULL, checksum INTEGER NOT NULL, data BLOB NOT NULL
+    meta BLOB NOT NULL, checksum INTEGER NOT NULL, erased INTEGER, data BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS fmemory_events_by_stream ON fmemory_events (stream, seq);
 CREATE INDEX IF NOT EXISTS fmemory_events_by_id ON fmemory_events (stream, event_id, seq)
     WHERE event_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS fmemory_events_erased ON fmemory_events (seq) WHERE erased;
+CREATE INDEX IF NOT EXISTS fmemory_events_erased_by_stream ON fmemory_events (stream, seq)
+    WHERE erased;
 """
 FIDDLESTICKS_TABLES: Final = frozenset({"sessions", "transcript_messages", "features"})
-MAGIC: Final = b"SQLite format 3\x00"
 STORE_ID_BYTES: Final = 16
 FIRST_PAUSE_S: Final = 0.000_05
 PAUSE_S_MAX: Final = 0.005
@@ -74,8 +77,7 @@ def check_place(path: Path, *, create: bool) -> bool:
             reason=Reason.NOT_A_STORE,
         )
     try:
-        with path.open("rb") as file:
-            magic = file.read(len(MAGIC))
+        magic = read_header(path)[: len(MAGIC)]
     except FileNotFoundError:
         magic = b""
     except OSError as error:

@@ -12,13 +12,22 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from fmemory.errors import ClosedStore, ForkedStore, LogPoisoned
+from fmemory.errors import ClosedStore, ForkedStore, LogPoisoned, StoreBusy
 from fmemory.journal import Capabilities, Durability, JournalHealth, Stream, StreamInfo
+from fmemory.journals._sqlite.erase import (
+    PENDING_VACUUM,
+    add_marks,
+    has_marks,
+    is_unclean,
+    pages_of,
+    rebuild,
+    truncate_wal,
+)
 from fmemory.journals._sqlite.file import (
     busy,
     check_place,
@@ -31,7 +40,8 @@ from fmemory.journals._sqlite.file import (
     store_id,
     translated,
 )
-from fmemory.journals._tables.event_table import EventRow, MetaRow, Part, prefix_keys, stream_of
+from fmemory.journals._sqlite.transaction import STREAM_ID, SqliteTransaction
+from fmemory.journals._tables.event_table import MetaRow, Part, prefix_keys, stream_of
 from fmemory_segments._sync import IntervalSync
 
 LOCK_TIMEOUT_S: Final = 5.0
@@ -40,51 +50,10 @@ SEQS_A_QUERY: Final = 500
 
 _SYNCHRONOUS: Final = {"fsync": "FULL", "interval": "NORMAL", "os": "NORMAL"}
 _META = "seq, recorded_at_ns, meta, checksum"
-_STREAM_ID = "(SELECT id FROM fmemory_streams WHERE key = ?)"
+_CHECK = "SELECT checksum FROM fmemory_events WHERE seq = ?"
 _STREAM = "key, revision, first_seq, last_seq, last_recorded_at_ns"
-_UPSERT_STREAM = """
-INSERT INTO fmemory_streams (key, kind, revision, first_seq, last_seq, last_recorded_at_ns)
-VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET revision = excluded.revision,
-    last_seq = excluded.last_seq, last_recorded_at_ns = excluded.last_recorded_at_ns
-"""
-_INSERT = f"""
-INSERT INTO fmemory_events
-    (seq, stream, revision, type, event_id, recorded_at_ns, meta, checksum, data)
-VALUES (?, {_STREAM_ID}, ?, ?, ?, ?, ?, ?, ?)
-"""
 _FORKED: Final[list[sqlite3.Connection]] = []
 """Connections of the parent in a forked child: closing them there would disturb the parent's."""
-
-
-class SqliteTransaction:
-    """The transaction of the one writer."""
-
-    def __init__(self, database: sqlite3.Connection, head_seq: int, head_ns: int) -> None:
-        self._database = database
-        self.head_seq = head_seq
-        self.head_ns = head_ns
-        self.last_seq = head_seq
-
-    def append(self, rows: Sequence[EventRow], streams: Sequence[StreamInfo]) -> None:
-        """Insert events and what is known of their streams."""
-        keys = {row.stream: stream_of(row.stream) for row in rows}
-        key_of = {stream: key for key, stream in keys.items()}
-        self._database.executemany(
-            _UPSERT_STREAM,
-            [
-                (
-                    key_of[info.stream],
-                    info.stream[0],
-                    info.revision,
-                    info.first_seq,
-                    info.last_seq,
-                    info.last_recorded_at_ns,
-                )
-                for info in streams
-            ],
-        )
-        self._database.executemany(_INSERT, rows)
-        self.last_seq = rows[-1].seq
 
 
 class SqliteTable:
@@ -127,6 +96,12 @@ class SqliteTable:
                 self._reader = self._connect()
                 try:
                     self.store_id = store_id(self._reader, self._file)
+                    if self._writer is not None:
+                        # Only who erases needs it, and tries again.
+                        with suppress(sqlite3.Error, StoreBusy):
+                            add_marks(self._writer, self._file, lock_timeout_s)
+                    self._pages = pages_of(self._reader, self._file)
+                    self._has_marks = has_marks(self._reader)
                 except BaseException:
                     self._reader.close()
                     raise
@@ -149,7 +124,7 @@ class SqliteTable:
         self, after: int, upto: int, *, stream: str | None, backwards: bool, limit: int
     ) -> list[MetaRow]:
         """Metas by seq."""
-        of_stream = "" if stream is None else f" AND stream = {_STREAM_ID}"
+        of_stream = "" if stream is None else f" AND stream = {STREAM_ID}"
         order = "DESC" if backwards else "ASC"
         rows = self._rows(
             f"SELECT {_META} FROM fmemory_events WHERE seq > ? AND seq <= ?{of_stream}"
@@ -162,16 +137,34 @@ class SqliteTable:
         """Metas of these seqs."""
         return list(map(MetaRow._make, self._rows_of(_META, seqs)))
 
-    def data_of(self, seqs: Sequence[int]) -> dict[int, bytes]:
+    def erased(self, after: int, upto: int, *, stream: str | None, limit: int) -> list[MetaRow]:
+        """Metas of events that are marked; none in tables that nobody has written to since."""
+        if not self._has_marks:
+            with self._read_lock:
+                self.check_open()
+                with translated(self._file):
+                    self._has_marks = has_marks(self._reader)
+            if not self._has_marks:
+                return []
+        of_stream = "" if stream is None else f" AND stream = {STREAM_ID}"
+        rows = self._rows(
+            f"SELECT {_META} FROM fmemory_events WHERE erased AND seq > ? AND seq <= ?{of_stream}"
+            " ORDER BY seq LIMIT ?",
+            (after, upto, *(() if stream is None else (stream,)), limit),
+        )
+        return list(map(MetaRow._make, rows))
+
+    def data_of(self, checks: Mapping[int, int]) -> dict[int, bytes]:
         """Data of these seqs."""
-        return dict(self._rows_of("seq, data", seqs))
+        rows = self._rows_of("seq, checksum, data", list(checks))
+        return {seq: data for seq, check, data in rows if checks[seq] == check}
 
     def parts(self, parts: Sequence[Part]) -> list[bytes]:
         """Pieces of data, read from the pages they lie in."""
         found: list[bytes] = []
         with self._read_lock, translated(self._file):
             blob: sqlite3.Blob | None = None
-            seq = -1
+            seq, check = -1, -1
             try:
                 for part in parts:
                     if blob is None or part.seq != seq:
@@ -181,6 +174,11 @@ class SqliteTable:
                             "fmemory_events", "data", part.seq, readonly=True
                         )
                         seq = part.seq
+                        # While it is open, this connection sees one state of the database.
+                        (check,) = self._reader.execute(_CHECK, (seq,)).fetchone()
+                    if check != part.check:
+                        found.append(b"")
+                        continue
                     blob.seek(min(part.offset, len(blob)))
                     found.append(blob.read(part.size))
             finally:
@@ -191,7 +189,7 @@ class SqliteTable:
     def find(self, stream: str, event_id: str) -> int | None:
         """The first event with this id."""
         rows = self._rows(
-            f"SELECT min(seq) FROM fmemory_events WHERE stream = {_STREAM_ID} AND event_id = ?",
+            f"SELECT min(seq) FROM fmemory_events WHERE stream = {STREAM_ID} AND event_id = ?",
             (stream, event_id),
         )
         seq: int | None = rows[0][0]
@@ -256,6 +254,25 @@ class SqliteTable:
                     database.execute("ROLLBACK").close()
                 raise
             self._committed(transaction.last_seq, wanted)
+        finally:
+            self._write_lock.release()
+
+    def scrub(self, *, exclusive: bool, timeout_s: float | None) -> tuple[str, ...]:
+        """Rebuild the file if that was asked for, then empty the write-ahead log."""
+        timeout_s = self._lock_timeout_s if timeout_s is None else timeout_s
+        if not self._write_lock.acquire(timeout=timeout_s):
+            raise busy(self._file, timeout_s)
+        try:
+            self.check_open()
+            database = self._writer
+            assert database is not None
+            with translated(self._file):
+                database.execute("PRAGMA busy_timeout = 0").close()
+                pending = rebuild(database, self._file, timeout_s) if exclusive else ()
+                pending += truncate_wal(database, self._file, timeout_s)
+                if not exclusive and is_unclean(database):
+                    pending += (PENDING_VACUUM,)
+            return pending
         finally:
             self._write_lock.release()
 
@@ -353,7 +370,7 @@ class SqliteTable:
         newest = database.execute(
             "SELECT seq, recorded_at_ns FROM fmemory_events ORDER BY seq DESC LIMIT 1"
         ).fetchone()
-        return SqliteTransaction(database, *(newest or (0, 0)))
+        return SqliteTransaction(database, self._pages, *(newest or (0, 0)))
 
     def _advance_durable(self, seq: int) -> None:
         with self._durable_lock:

@@ -1,11 +1,13 @@
-"""`verify` of a table of events: every meta, every payload, every stream, and a pinned head."""
+"""`verify` of a table of events: every meta, every payload, every stream, and pinned heads."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
-from fmemory.journal import Finding, Head, Stream, StreamInfo
+from fmemory.journal import Finding, Pinned, PinnedHeads, Stream, StreamInfo
 from fmemory.journals._tables.event_table import EventTable, MetaRow
 from fmemory_segments import LogReason, chain_step, event_digest, payload_digest
 from fmemory_segments.event import ZERO_CHAIN
@@ -14,27 +16,22 @@ from fmemory_segments.event_bytes import BytesDamage, StoredMeta
 PAGE_EVENTS: Final = 64
 
 
-def check_table(table: EventTable, have: int, pinned: Head | None) -> list[Finding]:
+def check_table(table: EventTable, have: int, pinned: Pinned) -> list[Finding]:
     """What is wrong with events 1 to `have`. Cost: O(bytes); holds some events at a time."""
     check = _Check(table)
-    found = Head(0, ZERO_CHAIN)
+    pins = PinnedHeads(pinned)
     for row in _rows(table, have):
         check.event(row)
-        if pinned is not None and row.seq == pinned.seq:
-            found = Head(row.seq, check.chain)
+        pins.see(row.seq, check.chain)
     check.end(have)
-    if pinned is not None and pinned.seq > have:
-        check.findings.append(Finding.behind_pinned(pinned, have))
-    elif pinned is not None and found != pinned:
-        check.findings.append(Finding.chain_differs(pinned, found))
-    return check.findings
+    return check.findings + pins.findings(have)
 
 
 class _Check:
     """One pass over a table, in order.
 
     Attributes:
-        chain: Chain value up to here, of what could be read.
+        chain: Chain value up to here; None once an event is missing or damaged.
         findings: What is wrong so far.
     """
 
@@ -44,7 +41,8 @@ class _Check:
         self._time_ns = 0
         self._is_sure = True
         self._streams: dict[Stream, StreamInfo] = {}
-        self.chain = ZERO_CHAIN
+        self._erased = array("Q")
+        self.chain: bytes | None = ZERO_CHAIN
         self.findings: list[Finding] = []
 
     def event(self, row: MetaRow) -> None:
@@ -58,22 +56,35 @@ class _Check:
                 seq - 1,
             )
             self._is_sure = False
+            self.chain = None
         self._seq = seq
-        try:
-            stored = StoredMeta(*row)
-        except BytesDamage as damage:
-            self._damage(LogReason.META_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
-            self._is_sure = False
-            return
+        while True:
+            try:
+                stored = StoredMeta(*row)
+            except BytesDamage as damage:
+                self._damage(LogReason.META_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
+                self._is_sure = False
+                self.chain = None
+                return
+            data = self._table.data_of({seq: stored.check}).get(seq, b"")
+            try:
+                payload = stored.payload(data)
+                break
+            except BytesDamage as damage:
+                now = self._table.metas_of([seq])
+                if now and now[0].check != row.check:
+                    row = now[0]  # Data were taken out meanwhile.
+                    continue
+                self._damage(LogReason.ROW_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
+                self._place(stored)
+                self.chain = None
+                return
         self._place(stored)
-        data = self._table.data_of([seq]).get(seq, b"")
-        try:
-            payload = stored.payload(data)
-        except BytesDamage as damage:
-            self._damage(LogReason.ROW_CHECKSUM, f"event {seq}: {damage.args[0]}", seq, seq)
-            return
-        digest = event_digest(stored.envelope, payload_digest(payload))
-        self.chain = chain_step(self.chain, digest)
+        if stored.is_erased:
+            self._erased.append(seq)
+        if self.chain is not None:
+            digest = event_digest(stored.envelope, payload_digest(payload))
+            self.chain = chain_step(self.chain, digest)
 
     def end(self, have: int) -> None:
         """Check what is after the last event, and the table of streams.
@@ -87,6 +98,7 @@ class _Check:
                 self._seq + 1,
                 have,
             )
+        self._check_marks(have)
         if not self._is_sure:
             return
         listed = {info.stream: info for info in self._table.streams((), None, None)}
@@ -100,6 +112,25 @@ class _Check:
                     None if expected is None else expected.first_seq,
                     None if expected is None else expected.last_seq,
                 )
+
+    def _check_marks(self, have: int) -> None:
+        """Compare the marks of erased events with their metas: by the marks they are found."""
+        marked = set[int]()
+        after = 0
+        while rows := self._table.erased(after, have, stream=None, limit=PAGE_EVENTS):
+            after = rows[-1].seq
+            for row in rows:
+                marked.add(row.seq)
+                with suppress(BytesDamage):  # told where its meta was read
+                    if not StoredMeta(*row).is_erased:
+                        self._mark_damage(row.seq, "no mark", "one")
+        for seq in self._erased:
+            if seq not in marked:
+                self._mark_damage(seq, "the mark of an erased event", "none")
+
+    def _mark_damage(self, seq: int, expected: str, got: str) -> None:
+        message = f"event {seq}: expected {expected}, got {got}"
+        self._damage(LogReason.FRAME_CONTENT, message, seq, seq)
 
     def _place(self, stored: StoredMeta) -> None:
         event, seq = stored.event, stored.seq

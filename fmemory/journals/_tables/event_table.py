@@ -2,12 +2,15 @@
 
 `TableJournal` (`journal.py`) does everything else. A table keeps one row an event, its bytes as
 `fmemory_segments.event_bytes` packs them, and one row a stream. Errors of the driver are raised as
-those of the contract; no method but `append` writes.
+those of the contract; nothing is written but by a transaction, and nothing removed but by `scrub`.
+
+An event changes only by losing data, and then its check changes too. So whoever has read a meta
+asks for data with its check, and gets none where the event is another by now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -41,6 +44,7 @@ class EventRow(NamedTuple):
         meta: See `event_bytes.pack_event`.
         check: See `event_bytes.meta_check`.
         data: See `event_bytes.pack_event`.
+        is_erased: Data were taken out before it came here.
     """
 
     seq: int
@@ -52,12 +56,32 @@ class EventRow(NamedTuple):
     meta: bytes
     check: int
     data: bytes
+    is_erased: bool
+
+
+class ErasedRow(NamedTuple):
+    """An event of which data were taken out, to be stored in the place of what it was.
+
+    Attributes:
+        is_stub: It was forgotten: its type is `event_forgotten` now, and it has no event id.
+    """
+
+    seq: int
+    meta: bytes
+    check: int
+    data: bytes
+    is_stub: bool = False
 
 
 class Part(NamedTuple):
-    """A piece of an event's data."""
+    """A piece of an event's data.
+
+    Attributes:
+        check: Of the meta that says where the piece lies.
+    """
 
     seq: int
+    check: int
     offset: int
     size: int
 
@@ -75,6 +99,10 @@ class TableTransaction(Protocol):
 
     def append(self, rows: Sequence[EventRow], streams: Sequence[StreamInfo]) -> None:
         """Store events, and what is known of their streams from now on. Called at most once."""
+        ...
+
+    def replace(self, rows: Sequence[ErasedRow]) -> None:
+        """Store events anew and mark them as erased. Called at most once, and without `append`."""
         ...
 
 
@@ -107,12 +135,25 @@ class EventTable(Protocol):
         """These events in any order; those that do not exist are left out."""
         ...
 
-    def data_of(self, seqs: Sequence[int]) -> dict[int, bytes]:
-        """Data of these events, whole; those that do not exist are left out."""
+    def erased(self, after: int, upto: int, *, stream: str | None, limit: int) -> list[MetaRow]:
+        """Events with `after < seq <= upto` that are marked as erased, by seq, at most `limit`.
+
+        Cost: by an index of these events alone.
+        """
+        ...
+
+    def data_of(self, checks: Mapping[int, int]) -> dict[int, bytes]:
+        """Data of these events, whole, each asked for with the check of its meta.
+
+        Those that do not exist, or have another check by now, are left out.
+        """
         ...
 
     def parts(self, parts: Sequence[Part]) -> list[bytes]:
-        """Pieces of data, without reading the rest of it; shorter where data ends before."""
+        """Pieces of data, without reading the rest of it; shorter where data ends before.
+
+        A piece is empty where the event has another check by now.
+        """
         ...
 
     def find(self, stream: str, event_id: str) -> int | None:
@@ -139,6 +180,15 @@ class EventTable(Protocol):
         Args:
             durability: When it ends; None = as the table was opened.
             timeout_s: Longest wait for other writers; None = as opened. Then `StoreBusy`.
+        """
+        ...
+
+    def scrub(self, *, exclusive: bool, timeout_s: float | None) -> tuple[str, ...]:
+        """Overwrite or give back the places in which replaced data lay; what could not be, and why.
+
+        Args:
+            exclusive: Also what keeps others out while it runs.
+            timeout_s: Longest wait for others; None = as opened.
         """
         ...
 

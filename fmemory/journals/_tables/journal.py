@@ -2,7 +2,9 @@
 
 A commit is one transaction of the table: the plan runs inside it, reading what is committed, and
 its drafts become rows. Reads are short queries by seq, each pinned by the seqs it names; metas that
-rows were read from are kept, data never is. docs/sqlite.md and docs/postgres.md have the columns.
+rows were read from are kept, data never is. A compaction stores events anew, without what was to be
+erased, some hundred in a transaction; each of them leaves a whole log. docs/sqlite.md and
+docs/postgres.md have the columns.
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ import msgspec
 from fmemory.errors import ContractError, NotFound, ReadOnlyStore, Reason
 from fmemory.journal import (
     Commit,
+    Compaction,
     Draft,
     Durability,
     Envelope,
+    ErasedEvent,
+    Erasure,
     Finding,
     Head,
     JournalHealth,
     JournalSizes,
     Payload,
+    Pinned,
     Plan,
     RowPage,
     RowRun,
@@ -34,6 +40,7 @@ from fmemory.journal import (
 )
 from fmemory.journals._pages import check_draft
 from fmemory.journals._tables.check import check_table
+from fmemory.journals._tables.erase import erase
 from fmemory.journals._tables.event_table import EventRow, EventTable, TableTransaction, stream_key
 from fmemory.journals._tables.reads import TableReads
 from fmemory.journals._txn import JournalTxn
@@ -106,6 +113,14 @@ class TableJournal:
         """One row, checked."""
         self._table.check_open()
         return self._reads.row(loc)
+
+    def erased(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[ErasedEvent]:
+        """Events of which data were taken out, by seq, read some at a time.
+
+        Cost: O(erased events), by an index; reads no payload.
+        """
+        self._table.check_open()
+        return self._reads.erased(after, upto, stream)
 
     def find(self, stream: Stream, event_id: str) -> int | None:
         """Seq of an event by its idempotency key."""
@@ -191,6 +206,45 @@ class TableJournal:
         durable = self._table.is_durable(last.seq)
         return Commit(envelopes[0].seq, last.seq, envelopes[0].recorded_at_ns, durable=durable)
 
+    def compact(
+        self, erasure: Erasure, *, timeout_s: float | None = None, exclusive: bool = False
+    ) -> Compaction:
+        """Take data out of events, in transactions of some hundred, then scrub where they lay.
+
+        If it ends midway, what was taken out is gone and the rest is whole; call it again.
+
+        Args:
+            erasure: What goes. Of an event, all rows or some; of one without rows, the payload.
+            timeout_s: Longest wait for other writers, each time; None = as opened.
+            exclusive: Also rebuild the tables, which keeps others out meanwhile and gives space
+                back to the file system.
+
+        Raises:
+            ReadOnlyStore: The handle is read-only.
+            ContractError: The erasure names rows of an event without, or the other way round, or a
+                row or an event that is not there. Nothing was erased.
+            LogCorrupt: An event is damaged, so its digest cannot be kept; it was left alone.
+            StoreBusy: Others were writing all the time.
+            StorageError: The database failed; the class says what holds.
+
+        Cost: the metas of all that is named, and the data of what was not erased before. A
+            transaction holds at most 256 events, or 8 MiB, or one event.
+        """
+        self._check_writable("compact")
+        before = self._table.stored_bytes()
+        done = erase(self._table, self._reads, erasure, timeout_s)
+        pending = self._table.scrub(exclusive=exclusive, timeout_s=timeout_s)
+        after = self._table.stored_bytes()
+        return Compaction(
+            erasure.upto,
+            done.rows,
+            done.events,
+            before,
+            after,
+            pending,
+            forgotten_events=done.stubs,
+        )
+
     def sync(self, upto: int | None = None) -> int:
         """Make events durable."""
         self._table.check_open()
@@ -210,8 +264,8 @@ class TableJournal:
 
         return stop
 
-    def verify(self, pinned: Head | None = None) -> list[Finding]:
-        """Check every event and stream, and compare a pinned head."""
+    def verify(self, pinned: Pinned = None) -> list[Finding]:
+        """Check every event and stream, and compare pinned heads."""
         return check_table(self._table, self.refresh(), pinned)
 
     def usage(self) -> list[Usage]:
@@ -265,15 +319,16 @@ class TableJournal:
                     packed.meta,
                     meta_check(seq, time_ns, packed.meta),
                     packed.data,
+                    packed.is_erased,
                 )
             )
         transaction.append(rows, [info for info in known.values() if info is not None])
 
-    def _check_writable(self) -> None:
+    def _check_writable(self, doing: str = "append") -> None:
         self._table.check_open()
         if self.read_only:
             raise ReadOnlyStore(
-                f"append: expected a store opened for writing, got read_only=True"
+                f"{doing}: expected a store opened for writing, got read_only=True"
                 f" ({self._table.path}); nothing was written; open it without read_only",
                 path=self._table.path,
             )

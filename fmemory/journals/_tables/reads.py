@@ -2,6 +2,9 @@
 
 What was read of metas is kept, a bounded number of them: a page of records of one batch asks for
 the same meta again and again. Data is read for each call. Everything that is returned was checked.
+
+Another handle may take data out of an event meanwhile. Data is asked for with the check of the meta
+that says what lies where; where there is none by that check, metas are read anew.
 """
 
 from __future__ import annotations
@@ -9,16 +12,25 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NoReturn, TypeVar
 
 import numpy as np
 
 from fmemory.errors import LogCorrupt, NotFound, Reason
-from fmemory.journal import Envelope, Head, Payload, RowPage, RowRun, Stream
+from fmemory.journal import (
+    DataErased,
+    Envelope,
+    ErasedEvent,
+    Head,
+    Payload,
+    RowPage,
+    RowRun,
+    Stream,
+)
 from fmemory.journals._pages import merged, row_spans
 from fmemory.journals._tables.event_table import EventTable, MetaRow, Part, stream_key
-from fmemory_segments import chain_step, event_digest, payload_digest
+from fmemory_segments import FORGOTTEN, chain_step, event_digest, payload_digest
 from fmemory_segments.event import (
     LOC_ROW_BITS,
     ZERO_CHAIN,
@@ -36,6 +48,11 @@ KEPT_META_BYTES_MAX: Final = 16 * 1024 * 1024
 CHAIN_STEP: Final = 4096
 
 _Span = tuple[StoredMeta, int, int]
+_Result = TypeVar("_Result")
+
+
+class _MetasChangedError(Exception):
+    """Metas that a read went by are not those of the table any more."""
 
 
 class TableReads:
@@ -116,45 +133,52 @@ class TableReads:
 
     def payloads(self, seqs: Sequence[int]) -> list[Payload]:
         """Payloads, checked, in the order asked for."""
-        found: list[Payload] = []
-        metas = self._metas_of(seqs)
-        for group in _groups([metas[seq] for seq in seqs]):
-            data = self._table.data_of([stored.seq for stored in group])
-            found += [self._payload(stored, data) for stored in group]
-        return found
+        return self._by_metas(seqs, lambda: self._payloads_now(seqs))
+
+    def erased(self, after: int, upto: int, stream: Stream | None) -> Iterator[ErasedEvent]:
+        """Events of which data were taken out, by seq; each page is a query of its own."""
+        key = None if stream is None else stream_key(stream)
+        while after < upto:
+            rows = self._table.erased(after, upto, stream=key, limit=PAGE_EVENTS)
+            for row in rows:
+                yield ErasedEvent(row.seq, self.checked(row).erased_rows)
+            if len(rows) < PAGE_EVENTS:
+                return
+            after = rows[-1].seq
 
     def events(self, after: int, upto: int) -> Iterator[tuple[StoredMeta, Payload]]:
         """Events with their payloads, checked, by seq."""
         for group in _groups(self.metas(after, upto, None)):
-            data = self._table.data_of([stored.seq for stored in group])
+            data = self._table.data_of({stored.seq: stored.check for stored in group})
             for stored in group:
-                yield stored, self._payload(stored, data)
+                try:
+                    yield stored, self._payload(stored, data)
+                except _MetasChangedError:
+                    self.forget([stored.seq])
+                    yield stored, self.payloads([stored.seq])[0]
 
     def rows(self, locs: UInt64Array, *, notes: bool, vectors: bool) -> RowPage:
-        """Rows, checked, in the order asked for."""
-        bodies = bytearray(b"\xdd" + (3 * len(locs)).to_bytes(4, "big")) if notes else bytearray()
-        blocks: list[VectorArray] = []
-        embedding_ids: list[str | None] = []
-        spans = self._spans(locs)
-        for span, (note_bytes, vector_bytes) in zip(spans, self._pieces(spans), strict=True):
-            stored, first, stop = span
-            self._check_rows(span, note_bytes, vector_bytes)
-            embedding_ids += stored.embedding_ids(first, stop)
-            if notes:
-                bodies += note_bytes
-            if vectors:
-                blocks.append(_matrix(stored, stop - first, vector_bytes))
-        return RowPage(bodies, merged(blocks), embedding_ids)
+        """Rows, checked, in the order asked for.
+
+        Raises:
+            DataErased: One of them was erased.
+        """
+        seqs = np.unique(locs >> np.uint64(LOC_ROW_BITS)).tolist()
+        return self._by_metas(seqs, lambda: self._rows_now(locs, notes=notes, vectors=vectors))
 
     def row(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
-        """One row, checked."""
-        (span,) = self._spans(np.array([loc], np.uint64))
-        ((note_bytes, vector_bytes),) = self._pieces([span])
-        self._check_rows(span, note_bytes, vector_bytes)
-        stored, first, stop = span
-        vector = _matrix(stored, 1, vector_bytes)[0].copy()
-        (embedding_id,) = stored.embedding_ids(first, stop)
-        return bytes(note_bytes), vector, embedding_id
+        """One row, checked.
+
+        Raises:
+            DataErased: It was erased.
+        """
+        return self._by_metas([loc >> LOC_ROW_BITS], lambda: self._row_now(loc))
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Read the metas of these events anew when they are asked for next."""
+        with self._lock:
+            for seq in seqs:
+                self._kept.pop(seq, None)
 
     def head(self, seq: int) -> Head:
         """The chain value after an event that is there. Cost: O(bytes) since a value is known."""
@@ -190,6 +214,46 @@ class TableReads:
 
     # Private
 
+    def _by_metas(self, seqs: Sequence[int], read: Callable[[], _Result]) -> _Result:
+        """What a read gives; again with new metas, as often as they changed meanwhile."""
+        while True:
+            try:
+                return read()
+            except _MetasChangedError:
+                self.forget(seqs)
+
+    def _payloads_now(self, seqs: Sequence[int]) -> list[Payload]:
+        found: list[Payload] = []
+        metas = self._metas_of(seqs)
+        for group in _groups([metas[seq] for seq in seqs]):
+            data = self._table.data_of({stored.seq: stored.check for stored in group})
+            found += [self._payload(stored, data) for stored in group]
+        return found
+
+    def _rows_now(self, locs: UInt64Array, *, notes: bool, vectors: bool) -> RowPage:
+        bodies = bytearray(b"\xdd" + (3 * len(locs)).to_bytes(4, "big")) if notes else bytearray()
+        blocks: list[VectorArray] = []
+        embedding_ids: list[str | None] = []
+        spans = self._spans(locs)
+        for span, (note_bytes, vector_bytes) in zip(spans, self._pieces(spans), strict=True):
+            stored, first, stop = span
+            self._check_rows(span, note_bytes, vector_bytes)
+            embedding_ids += stored.embedding_ids(first, stop)
+            if notes:
+                bodies += note_bytes
+            if vectors:
+                blocks.append(_matrix(stored, stop - first, vector_bytes))
+        return RowPage(bodies, merged(blocks), embedding_ids)
+
+    def _row_now(self, loc: int) -> tuple[bytes, VectorArray, str | None]:
+        (span,) = self._spans(np.array([loc], np.uint64))
+        ((note_bytes, vector_bytes),) = self._pieces([span])
+        self._check_rows(span, note_bytes, vector_bytes)
+        stored, first, stop = span
+        vector = _matrix(stored, 1, vector_bytes)[0].copy()
+        (embedding_id,) = stored.embedding_ids(first, stop)
+        return bytes(note_bytes), vector, embedding_id
+
     def _check_next(
         self, before: StoredMeta | None, stored: StoredMeta, after: int, stream: Stream | None
     ) -> None:
@@ -216,7 +280,7 @@ class TableReads:
         try:
             return stored.payload(data.get(stored.seq, b""))
         except BytesDamage as damage:
-            self._corrupt(stored.seq, damage)
+            self._changed_or_corrupt(stored, damage)
 
     def _metas_of(self, seqs: Iterable[int]) -> dict[int, StoredMeta]:
         wanted = dict.fromkeys(seqs)
@@ -266,6 +330,8 @@ class TableReads:
         metas = self._metas_of(seq for seq, _, _ in spans)
         for seq, first, stop in spans:
             stored = metas[seq]
+            if stored.event.type == FORGOTTEN:  # How many rows it had is not kept.
+                raise DataErased(seq)
             if not stored.has_rows or stop > stored.row_count:
                 raise NotFound(
                     f"row: expected row {stop - 1} of event {seq}, got an event with"
@@ -273,6 +339,8 @@ class TableReads:
                     reason=Reason.EVENT_NOT_FOUND,
                     key=f"{seq}:{first}",
                 )
+            if stored.holds_erased(first, stop):
+                raise DataErased(seq)
         return [(metas[seq], first, stop) for seq, first, stop in spans]
 
     def _pieces(self, spans: Sequence[_Span]) -> Iterator[tuple[memoryview, memoryview]]:
@@ -287,10 +355,10 @@ class TableReads:
             start = stop
 
     def _pieces_of(self, spans: Sequence[_Span]) -> Iterator[tuple[memoryview, memoryview]]:
-        whole = dict.fromkeys(stored.seq for stored, first, stop in spans if _is_whole(stored))
-        data = self._table.data_of(list(whole)) if whole else {}
+        whole = {stored.seq: stored.check for stored, _, _ in spans if _is_whole(stored)}
+        data = self._table.data_of(whole) if whole else {}
         wanted = [
-            Part(stored.seq, *extent)
+            Part(stored.seq, stored.check, *extent)
             for stored, first, stop in spans
             if stored.seq not in whole
             for extent in (stored.notes_extent(first, stop), stored.vectors_extent(first, stop))
@@ -312,7 +380,14 @@ class TableReads:
         try:
             stored.check_rows(first, stop, notes, vectors)
         except BytesDamage as damage:
-            self._corrupt(stored.seq, damage)
+            self._changed_or_corrupt(stored, damage)
+
+    def _changed_or_corrupt(self, stored: StoredMeta, damage: BytesDamage) -> NoReturn:
+        """Data do not fit a meta: because data were taken out since it was read, or by damage."""
+        now = self._table.metas_of([stored.seq])
+        if now and now[0].check != stored.check:
+            raise _MetasChangedError
+        self._corrupt(stored.seq, damage)
 
     def _corrupt(self, seq: int, damage: BytesDamage) -> NoReturn:
         row = f", row {damage.args[1]}" if len(damage.args) > 1 else ""

@@ -43,7 +43,7 @@ def copy(
     from fmemory_tools._store import check_target, find_store, reading, shown, writing
 
     origin = find_store(store)
-    check_target(target)
+    check_target(target, origin)
     with reading(origin) as source, writing(target) as copied:
         last = newest_seq(source)
         total = max(1, last - newest_seq(copied))

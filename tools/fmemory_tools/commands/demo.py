@@ -131,7 +131,7 @@ def _tell_damage(path: Path, store: Path, progress: Event) -> None:
     copytree(store, copy)
     _change_one_byte(copy, runs.PROGRESS_1.encode("utf-8"))
     _say("damage", f"one byte of event {progress.seq} is changed in {DAMAGED}/; verify says:")
-    for finding in findings_of(str(copy), None):
+    for finding in findings_of(str(copy)):
         print_text(finding.message, indent=LABEL_CELLS, style=BAD)
 
 

@@ -67,9 +67,12 @@ def _print(event: Event, *, utc: bool) -> None:
 def _print_content(event: Event, *, utc: bool) -> None:
     from fmemory import MemoryRecord
     from fmemory_tools._console import FAINT, print_line, print_text
+    from fmemory_tools._summary import FORGOTTEN_TYPE
     from fmemory_tools._values import print_record, print_value
 
-    if event.erased:
+    if event.type == FORGOTTEN_TYPE:
+        print_line(("a compaction forgot who and what it was; it was deleted before that", FAINT))
+    elif event.erased:
         print_line(("its data was erased; what it was is known by its digest only", FAINT))
     for record in event.records:
         if isinstance(record, MemoryRecord):

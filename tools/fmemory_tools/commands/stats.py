@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 EPILOG = examples(
     "fmemory stats",
-    "fmemory stats --json | jq -r .head > head.txt    keep it elsewhere",
-    "fmemory verify --head $(cat head.txt)            and look later",
+    "fmemory stats --all",
+    "fmemory stats --json | jq .record_count",
     note="Exit code: 0 fine, 1 an event is damaged and the head cannot be told.",
 )
 STREAMS_SHOWN = 10
@@ -78,6 +78,7 @@ def _print(found: Stats, head: Head | None, health: Health, streams_max: int | N
         print_text,
     )
     from fmemory_tools._summary import show_stream
+    from fmemory_tools._values import show_bytes
 
     print_line(("store ", STRONG), health.path or found.kind, (f"  ({found.kind})", FAINT))
     facts: list[tuple[str, str]] = [
@@ -113,16 +114,3 @@ def _print(found: Stats, head: Head | None, health: Health, streams_max: int | N
     more = len(found.by_stream) - len(shown)
     if more:
         print_line((f"and {more:,} more streams (--all shows them)", FAINT))
-
-
-def show_bytes(count: int) -> str:
-    """A number of bytes in the unit that suits it.
-
-    >>> [show_bytes(count) for count in (0, 999, 1536, 5_000_000)]
-    ['0 B', '999 B', '1.5 KiB', '4.8 MiB']
-    """
-    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1000 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return f"{size:.0f} B" if units[0] == "B" else f"{size:.1f} {units[0]}"

@@ -16,8 +16,8 @@ import pytest
 from fmemory_segments import Log, LogError, LogReason, PosixFileSystem, verify_store
 from fmemory_segments._tip import SLOT_BYTES
 from fmemory_segments.errors import LogCorrupt
+from tests.crash.settings import ROUNDS
 from tests.segments.log_tools import (
-    ROUNDS,
     contents,
     damage_findings,
     events_only,
@@ -30,9 +30,9 @@ from tests.segments.log_tools import (
 )
 
 SEGMENT_BYTES_MAX = 900
-# 9 comes past every byte with another bit each time; FMEMORY_TEST_ROUNDS=2 leaves none out.
+# 9 comes past every byte with another bit each time; FMEMORY_CRASH_ROUNDS=2 leaves none out.
 BIT_STEP = 1 if ROUNDS > 1 else 9
-STEP = 1 if ROUNDS > 1 else 3
+STEP = 1 if ROUNDS > 1 else 5
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,192 @@
+"""A SEAL of layout 2 is what its frames say, and columns that contradict each other are damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fmemory_segments import Rows
+from fmemory_segments._batch import BatchMeta
+from fmemory_segments._block import BlockMeta
+from fmemory_segments._compacted import pack_content
+from fmemory_segments._compacted_index import CompactedIndex
+from fmemory_segments._compacted_seal import CompactedSealBuilder
+from fmemory_segments._frame import FrameDamage, FrameHeader, frame_bytes
+from fmemory_segments._seal import SealMeta, decode_seal, pack_seal
+from fmemory_segments.event import UInt32Array
+from tests.segments.compacted_tools import erasure_of, fold_frames
+from tests.segments.event_strategies import FIRST_OFFSET, SALT, History, chain_of, histories
+from tests.segments.test_compacted_damage import ERASURE, events
+
+ALL = (0, 1 << 60)
+
+
+def sealed(history: History, target: int = 200) -> tuple[FrameHeader, bytes, bytes]:
+    """Header, meta and data of the SEAL of a compacted segment of all of a history."""
+    builder = CompactedSealBuilder(1)
+    offset, prev_frame_bytes = FIRST_OFFSET, 0
+    for content in fold_frames(history.events, erasure_of(history), target):
+        header, _ = pack_content(
+            content, synced_to=0, prev_frame_bytes=prev_frame_bytes, salt=SALT, offset=offset
+        )
+        if isinstance(content.says, BlockMeta):
+            assert len(builder.add_block(offset, header, content.says)) == 0
+        else:
+            builder.add(offset, BatchMeta(header, content.says))
+        prev_frame_bytes = frame_bytes(header)
+        offset += prev_frame_bytes
+    assert len(builder.missing()) == 0
+    builder.finish()
+    header, buffers = pack_seal(
+        builder,
+        chain_of(history.events),
+        synced_to=0,
+        prev_frame_bytes=prev_frame_bytes,
+        salt=SALT,
+        offset=offset,
+    )
+    whole = b"".join(buffers)
+    return header, whole[64 : header.data_start], whole[header.data_start : frame_bytes(header)]
+
+
+def use(header: FrameHeader, meta: bytes, data: bytes) -> None:
+    """Decode and ask for everything."""
+    seal = decode_seal(header, meta, data)
+    list(seal.fold(*ALL))
+    list(seal.stream_infos())
+    list(seal.event_ids())
+    index = seal.index
+    frames = np.arange(index.frame_count, dtype=np.uint32)
+    assert int(index.slot_counts(frames).sum()) <= index.slot_count
+    for frame in frames.tolist():
+        index.seqs_of_frame(frame)
+    for seq in range(index.base_seq, index.last_seq + 1):
+        index.blob(seq)
+        low, high = index.slot_range(seq, seq)
+        for row in range(high - low):
+            try:
+                index.place(seq << 16 | row)
+                index.places(np.array([seq << 16 | row], np.uint64))
+            except KeyError:
+                continue
+
+
+@given(histories(), st.sampled_from([1, 200, 4 << 20]))
+def test_places_come_back(history: History, target: int) -> None:
+    seal = decode_seal(*sealed(history, target))
+    index = seal.index
+    assert isinstance(index, CompactedIndex)
+    assert seal.chain == chain_of(history.events)
+    dead = set(history.erased_locs)
+    for event in history.events:
+        seq, rows = event.envelope.seq, event.payload
+        assert index.has_rows(seq) == isinstance(rows, Rows)
+        if not isinstance(rows, Rows):
+            assert (index.blob(seq) is None) == (seq in history.erased_seqs)
+            continue
+        for row in range(len(rows)):
+            loc = seq << 16 | row
+            assert index.slot_of(loc) is not None
+            if loc in dead:
+                with pytest.raises(KeyError):
+                    index.place(loc)
+                continue
+            place = index.place(loc)
+            assert place.frame >= index.ledger_count
+            assert place.embedding_id == rows.embedding_ids[row]
+            assert place.dim == rows.vectors.shape[1]
+            assert place.note_bytes == int(np.diff(rows.note_offsets)[row])
+
+
+@given(histories(max_events=5), st.data())
+def test_changed_bytes_are_damage_or_still_a_seal(history: History, data: st.DataObject) -> None:
+    header, *regions = sealed(history)
+    region = data.draw(st.sampled_from([0, 1]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed = bytearray(regions[region])
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+        regions[region] = bytes(changed)
+    try:
+        use(header, *regions)
+    except FrameDamage as damage:
+        assert damage.part == "content"
+
+
+EVENTS, FRAMES, SLOTS = range(3)
+
+
+def put(at: tuple[int, int], value: int) -> Callable[[UInt32Array], None]:
+    def change(column: UInt32Array) -> None:
+        column[at] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("section", "change"),
+    [
+        (EVENTS, put((0, 0), 1)),  # The first event is not in the first frame.
+        (EVENTS, put((5, 0), 4)),  # A LEDGER without events.
+        (EVENTS, put((0, 3), 8)),  # A matrix, as in layout 1.
+        (EVENTS, put((1, 4), 1)),  # A payload of bytes that calls itself rows.
+        (EVENTS, put((2, 2), 1)),  # Slots of another event.
+        (FRAMES, put((1, 0), 0)),  # Offsets that do not ascend.
+        (SLOTS, put((0, 0), 0)),  # A living row that starts nowhere.
+        (SLOTS, put((0, 1), 1 << 20)),  # A note beyond its frame.
+        (SLOTS, put((0, 3), 9)),  # An embedding id that there is not.
+        (SLOTS, put((0, 4), 0)),  # A row in a LEDGER.
+        (SLOTS, put((0, 4), 99)),  # A row in a frame that there is not.
+        (SLOTS, put((0, 5), 1 << 20)),  # A vector beyond its frame.
+        (SLOTS, put((0, 5), 153)),  # A vector that is not aligned.
+        (SLOTS, put((1, 0), 128)),  # An erased row that starts somewhere.
+        (SLOTS, put((1, 5), 8)),  # An erased row with a vector.
+        (SLOTS, put((3, 4), 5)),  # A payload in a BLOCK.
+        (SLOTS, put((3, 5), 8)),  # A payload with a vector.
+        (SLOTS, put((5, 4), 1)),  # An erased payload in a frame.
+    ],
+)
+def test_columns_that_contradict_each_other_are_damage(
+    section: int, change: Callable[[UInt32Array], None]
+) -> None:
+    history = History(events(), ERASURE.locs.tolist(), ERASURE.seqs.tolist())
+    header, meta, data = sealed(history, 300)
+    content = msgspec.msgpack.decode(meta[: header.meta_bytes], type=SealMeta)
+    sizes = [size + 7 & -8 for size in content.sections()]
+    start, widths = sum(sizes[:section]), (5, 1, 6)
+    changed = bytearray(data)
+    size = content.sections()[section]
+    column = np.frombuffer(memoryview(changed)[start : start + size], "<u4")
+    use(header, meta, bytes(changed))
+    change(column.reshape(-1, widths[section]))
+    with pytest.raises(FrameDamage):
+        decode_seal(header, meta, bytes(changed))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layout": 1},
+        {"layout": 3},
+        {"event_count": 2},
+        {"event_count": 1 << 60},
+        {"frame_count": 0},
+        {"slot_count": 1},
+        {"row_count": 1},
+        {"put_count": 0},
+        {"streams": ()},
+        {"embedding_ids": ()},
+        {"chain": b""},
+    ],
+)
+def test_a_meta_that_contradicts_its_data_is_damage(change: dict[str, object]) -> None:
+    history = History(events(), ERASURE.locs.tolist(), ERASURE.seqs.tolist())
+    header, meta, data = sealed(history)
+    content = msgspec.msgpack.decode(meta[: header.meta_bytes], type=SealMeta)
+    packed = msgspec.msgpack.encode(msgspec.structs.replace(content, **change))
+    with pytest.raises(FrameDamage):
+        use(header._replace(meta_bytes=len(packed)), packed, data)

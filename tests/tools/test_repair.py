@@ -1,0 +1,112 @@
+"""`fmemory repair`: what is told, in how many columns, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fmemory
+from tests.tools.helpers import Command, bytes_of, only_line
+
+
+def damage(store: Path, text: bytes) -> None:
+    """Change one byte of a text in a store's segment."""
+    (segment,) = store.glob("seg-*.log")
+    content = bytearray(segment.read_bytes())
+    content[content.index(text)] ^= 1
+    segment.write_bytes(content)
+
+
+def test_a_sound_store_is_repaired_with_exit_code_0(
+    store: Path, run: Command, tmp_path: Path
+) -> None:
+    before = bytes_of(store)
+
+    result = run("repair", tmp_path / "new", "-s", store)
+
+    assert result.exit_code == 0
+    assert "11 events salvaged" in result.stdout
+    assert "nothing was lost" in result.stdout
+    assert bytes_of(store) == before
+    with fmemory.open(tmp_path / "new") as memory, fmemory.open(store) as source:
+        assert memory.head() == source.head()
+        assert str(memory.head()) in result.stdout.replace("\n", "")
+
+
+def test_damaged_content_is_named_with_exit_code_1(
+    store: Path, run: Command, tmp_path: Path
+) -> None:
+    damage(store, b"tokens last an hour")
+
+    result = run("repair", tmp_path / "new", "-s", store)
+
+    assert result.exit_code == 1
+    assert "1 record lost" in result.stdout
+    assert "records n1" in result.stdout
+    assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
+
+
+def test_lost_events_are_told_with_their_streams(store: Path, run: Command, tmp_path: Path) -> None:
+    damage(store, b"transcript_appended")
+
+    result = run("repair", tmp_path / "new", "-s", store)
+
+    assert result.exit_code == 1
+    assert "1 event lost" in result.stdout
+    assert "session/login" in result.stdout
+    assert "deletions among the lost events are undone" in " ".join(result.stdout.split())
+    assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
+
+
+def test_json_has_all_of_the_result(store: Path, run: Command, tmp_path: Path) -> None:
+    damage(store, b"tokens last an hour")
+
+    result = run("repair", tmp_path / "new", "--json", "-s", store)
+
+    found = json.loads(only_line(result.stdout))
+    assert result.exit_code == 1
+    assert (found["source"], found["target"]) == (str(store), str(tmp_path / "new"))
+    assert (found["salvaged"], found["lost"]) == (11, [])
+    assert [(one["seq"], one["keys"]) for one in found["damaged"]] == [(10, ["n1"])]
+
+
+def test_a_target_that_is_not_empty_is_refused_with_exit_code_2(
+    store: Path, run: Command, tmp_path: Path
+) -> None:
+    with fmemory.open(tmp_path / "used") as memory:
+        memory.add_note("mine", id="n1")
+    before = bytes_of(tmp_path / "used")
+
+    for target in (tmp_path / "used", store, ":memory:", ""):
+        assert run("repair", target, "-s", store).exit_code == 2
+
+    assert bytes_of(tmp_path / "used") == before
+
+
+def test_a_place_without_a_store_cannot_be_read_with_exit_code_3(
+    run: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for source in (tmp_path / "empty", tmp_path / "nothing"):
+        result = run("repair", tmp_path / "new", "-s", source)
+        assert result.exit_code == 3
+        assert "Traceback" not in result.output
+
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_database_that_does_not_look_like_one_any_more_is_repaired(
+    run: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    with fmemory.open(f"sqlite:///{path}") as memory:
+        memory.add_note("tokens last an hour", id="n1")
+    data = bytearray(path.read_bytes())
+    data[:16] = bytes(16)
+    path.write_bytes(data)
+
+    result = run("repair", tmp_path / "new", "-s", path)
+
+    assert result.exit_code == 0
+    with fmemory.open(tmp_path / "new") as memory:
+        assert memory.count(memory.count_request()).count == 1
