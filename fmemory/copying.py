@@ -67,13 +67,15 @@ def copy_log(
     """Append every event of a log to another that holds none, or the first of the same events.
 
     The source is read up to its newest event of when this begins, and may be written meanwhile;
-    a later copy brings what came since. A copy that was interrupted has left the first events, in
-    order, and is gone on with by copying again. Nobody else should write the target before the end.
-    What the target has and the source has forgotten is forgotten there, too, where the deletion
-    comes as a stub: nothing else would tell that it was deleted.
+    a later copy brings what came since. A source that is open for writing is synced first, so that
+    no power cut takes from it what the copy has: it could not be copied to again. A copy that was
+    interrupted has left the first events, in order, and is gone on with by copying again. Nobody
+    else should write the target before the end. What the target has and the source has forgotten is
+    forgotten there, too, where the deletion comes as a stub: nothing else would tell that it was
+    deleted.
 
     Args:
-        source: A memory or journal to read; never changed.
+        source: A memory or journal to read; its events are never changed.
         target: A memory or journal to append to.
         upto: Copy events up to this seq; None = the newest.
         progress: Told how many events were copied since it was last told.
@@ -110,6 +112,8 @@ def copy_log(
     reader, writer = _journal_of(source, "source"), _journal_of(target, "target")
     last = _last_seq(reader, upto)
     present = _check_target(reader, writer, last)
+    if last and not reader.read_only:
+        reader.sync(last)
     _forget_as_source(reader, writer, present)
     have, size = present, 0
     while have < last:
@@ -281,7 +285,7 @@ def _append(source: Journal, target: Journal, events: Sequence[StoredEvent]) -> 
         try:
             have = target.refresh()
         except MemoryBackendError:
-            raise error from None
+            raise error from error.__cause__
         if have >= last and target.head(last) == source.head(last):
             # Stored all the same: the answer was lost, or somebody else copies the same log.
             return last

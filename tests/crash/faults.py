@@ -7,7 +7,6 @@ after the fault, and judges the store as it is and as its disk has it.
 from __future__ import annotations
 
 import errno
-import shutil
 import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from fmemory_segments import Log, LogError
 from fmemory_segments.errors import LogReason
-from tests.crash.disk import RecordingFileSystem, build
+from tests.crash.disk import RecordingFileSystem
 from tests.crash.programs import OPERATIONS, Program, Runner, determined, long_program
-from tests.crash.states import judge_store
+from tests.crash.states import judge_store, lay_out, remove_store
 from tests.segments.log_tools import Crash
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def count_calls(folder: Path, program: Program) -> int:
 def begin(folder: Path) -> tuple[FailingDisk, Runner]:
     """A new store with something in it, open, on a disk whose calls are counted from here on."""
     source = folder / "source"
-    shutil.rmtree(source, ignore_errors=True)
+    remove_store(source)
     fs = FailingDisk()
     run = Runner(source, fs)
     for name in PROLOGUE:
@@ -141,7 +140,7 @@ def complaint(folder: Path, program: Program, fault: Fault) -> str:
     try:
         for name in program:
             error = run.try_run(name)
-            assert error is None or error.reason in LogReason
+            assert not isinstance(error, LogError) or error.reason in LogReason
         with suppress(LogError):
             run.close()
     except Crash:
@@ -169,8 +168,7 @@ def _judge_disk(folder: Path, fs: FailingDisk, run: Runner) -> str:
     """What is wrong with what reached the disk, were the power cut now."""
     for mode in ("none", "all"):
         place = folder / "disk"
-        shutil.rmtree(place, ignore_errors=True)
-        build(place, fs.disk.with_all_names(mode), run.path)
+        lay_out(place, fs.disk.with_all_names(mode), run.path)
         if wrong := judge_store(place, run.ledger):
             return f"on the disk, {mode} of the unsynced: {wrong}"
     return ""

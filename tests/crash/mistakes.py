@@ -5,11 +5,11 @@ Each is a context manager that plants one for the length of a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from unittest import mock
 
-from fmemory_segments import _load, _walk
+from fmemory_segments import Commit, Log, StoredEvent, _load, _walk
 from fmemory_segments._sync import GroupSync, SyncTarget
 from fmemory_segments.errors import LogError
 
@@ -78,6 +78,37 @@ def leaves_a_failed_write() -> AbstractContextManager[object]:
     return mock.patch("fmemory_segments._append.cut_back", lambda *_: None)
 
 
+@contextmanager
+def backs_up_what_is_not_synced() -> Iterator[None]:
+    """A backup takes events that a power cut may still take from its source."""
+    real = Log.sync
+
+    def sync(self: Log, upto: int | None = None) -> int:
+        return real(self) if upto is None else upto
+
+    with mock.patch.object(Log, "sync", sync):
+        yield
+
+
+@contextmanager
+def calls_a_backup_done_before_its_sync() -> Iterator[None]:
+    """A backup is called durable, and its sync is left for later."""
+    real = Log.import_exact
+
+    def import_exact(self: Log, events: Iterable[StoredEvent]) -> Commit | None:
+        with acknowledges_before_the_sync():
+            return real(self, events)
+
+    def sync(self: Log, upto: int | None = None) -> int:
+        return self.refresh() if upto is None else upto
+
+    with (
+        mock.patch.object(Log, "import_exact", import_exact),
+        mock.patch.object(Log, "sync", sync),
+    ):
+        yield
+
+
 MISTAKES: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -87,5 +118,7 @@ MISTAKES: dict[str, Plant] = {
         trusts_a_stale_seal,
         skips_the_checksum_of_data,
         leaves_a_failed_write,
+        backs_up_what_is_not_synced,
+        calls_a_backup_done_before_its_sync,
     )
 }

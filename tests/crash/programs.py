@@ -21,6 +21,9 @@ from unittest import mock
 import numpy as np
 
 import fmemory_segments._append as append_module
+from fmemory.copying import copy_log
+from fmemory.errors import StorageError
+from fmemory.journals._segments import SegmentJournal
 from fmemory_segments import Blob, Draft, Erasure, Log, Payload, Rows, Stream
 from fmemory_segments.errors import LogError, LogPoisoned
 from fmemory_segments.filesystem import FileSystem
@@ -58,6 +61,7 @@ class Ledger:
         doubtful: Events of a batch that may be there or not; behind `facts`.
         erased: Rows that a finished compaction took out, as (seq, row).
         erasing: The same of one that may have taken effect or not.
+        backed_up: So many of them are surely in the backup.
     """
 
     facts: tuple[Fact, ...] = ()
@@ -66,6 +70,7 @@ class Ledger:
     doubtful: tuple[Fact, ...] = ()
     erased: frozenset[tuple[int, int]] = frozenset()
     erasing: frozenset[tuple[int, int]] = frozenset()
+    backed_up: int = 0
 
     def settled(self, head: int) -> Ledger:
         """The ledger of one who looked and found so many events."""
@@ -94,6 +99,26 @@ def judge(ledger: Ledger, found: Sequence[Fact], *, lost: bool = True) -> str:
         rows = found[seq - 1][4]
         if isinstance(rows, tuple) and rows[row] is not None:
             return f"seq {seq}, row {row}: it was erased and is there"
+    return ""
+
+
+def judge_backup(ledger: Ledger, found: Sequence[Fact], source_count: int) -> str:
+    """What is wrong with what a backup holds; "" = nothing.
+
+    It may end within a batch, and have rows that were taken out of the store since.
+
+    Args:
+        source_count: Events that the store itself has kept.
+    """
+    if len(found) < ledger.backed_up:
+        return f"backup: {ledger.backed_up} events were acknowledged, {len(found)} are there"
+    if len(found) > source_count:
+        return f"backup: it has {len(found)} events, the store only {source_count}"
+    may_be_erased = ledger.erased | ledger.erasing
+    whole = ledger.facts + ledger.doubtful
+    for seq, (got, wanted) in enumerate(zip(found, whole, strict=False), 1):
+        if wrong := difference(seq, got, wanted, may_be_erased):
+            return f"backup: {wrong}"
     return ""
 
 
@@ -214,14 +239,14 @@ class Runner:
         """Run one operation."""
         OPERATIONS[name](self)
 
-    def try_run(self, name: str) -> LogError | None:
+    def try_run(self, name: str) -> LogError | StorageError | None:
         """Run one operation; a failure is taken as it says: nothing happened, or all is in doubt.
 
         A handle that refuses everything is closed, as its message asks.
         """
         try:
             self.run(name)
-        except LogError as error:
+        except (LogError, StorageError) as error:
             if isinstance(error, LogPoisoned):
                 self.forget()
             elif self.log is not None:
@@ -336,6 +361,28 @@ def compact(run: Runner) -> None:
         run.ledger = replace(run.ledger, erased=dead, erasing=frozenset())
 
 
+def backup(run: Runner) -> None:
+    """Copy what came since the last backup into it."""
+    source = run.open()
+    try:
+        with Log.open(
+            backup_of(run.path), fs=run.fs, segment_bytes_max=SEGMENT_BYTES_MAX
+        ) as target:
+            copy_log(SegmentJournal(source), SegmentJournal(target))
+    except StorageError as error:
+        # What one of the two logs raised; else the copy was looked at, and could not be read.
+        if isinstance(error.__cause__, LogError):
+            raise error.__cause__ from error
+        raise
+    count = len(run.ledger.facts)
+    run.ledger = replace(run.ledger, durable=count, backed_up=count)
+
+
+def backup_of(path: Path) -> Path:
+    """Where the backup of a store lies: beside it."""
+    return path.with_name(f"{path.name}-backup")
+
+
 def reopen(run: Runner) -> None:
     """Close, and open again."""
     run.close()
@@ -349,6 +396,7 @@ OPERATIONS: dict[str, Step] = {
     "delete": delete,
     "roll": roll,
     "compact": compact,
+    "backup": backup,
     "reopen": reopen,
 }
 

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
 
+from fmemory.copying import copy_log
+from fmemory.journals._segments import SegmentJournal
 from fmemory_segments import Log, LogError
 from tests.crash.disk import Disk, QuickFileSystem, RecordingFileSystem, build
 from tests.crash.programs import (
+    Fact,
     Ledger,
     Program,
     Runner,
+    backup_of,
     determined,
     facts_of,
     is_new,
     judge,
+    judge_backup,
     traces,
 )
 from tests.segments.log_tools import damage_findings
@@ -61,7 +66,7 @@ class Search:
     def record(self, program: Program) -> tuple[Path, list[Step]]:
         """Run a program on a new store; its moments."""
         source = self.folder / "source"
-        shutil.rmtree(source, ignore_errors=True)
+        remove_store(source)
         moments: list[Step] = []
         at = -1
 
@@ -106,33 +111,74 @@ class Search:
         self._seen[name] = ledger
         self.count += 1
         place = self.folder / "disk"
-        shutil.rmtree(place, ignore_errors=True)
-        build(place, files, source)
+        lay_out(place, files, source)
         return judge_store(place, ledger)
 
 
 def _digest(files: dict[Path, bytes]) -> bytes:
     found = blake2b()
     for path in sorted(files):
-        found.update(b"%s %d " % (path.name.encode(), len(files[path])))
+        found.update(b"%s %d " % (bytes(path), len(files[path])))
         found.update(files[path])
     return found.digest()
 
 
+def remove_store(path: Path) -> None:
+    """Remove a store and its backup, if they are there."""
+    for folder in (path, backup_of(path)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def lay_out(place: Path, files: dict[Path, bytes], source: Path) -> None:
+    """Lay the files of a disk out anew: a store, and its backup if there is one."""
+    remove_store(place)
+    build(place, files, source)
+    if any(path.is_relative_to(backup_of(source)) for path in files):
+        build(backup_of(place), files, backup_of(source))
+
+
 def judge_store(path: Path, ledger: Ledger) -> str:
-    """What is wrong with a store after a power cut; "" = nothing."""
+    """What is wrong with a store and its backup after a power cut; "" = nothing."""
     if wrong := traces(path, ledger):
         return wrong
+    facts = found_in(path)
+    if isinstance(facts, str):
+        return facts
+    return judge(ledger, facts) or traces(path, ledger) or _judge_backup(path, ledger, facts)
+
+
+def _judge_backup(path: Path, ledger: Ledger, facts: Sequence[Fact]) -> str:
+    """What is wrong with the backup beside a store, and with going on with it."""
+    place = backup_of(path)
+    found = found_in(place) if place.exists() else []
+    if isinstance(found, str):
+        return f"backup: {found}"
+    if wrong := judge_backup(ledger, found, len(facts)):
+        return wrong
+    if not place.exists():
+        return ""
+    try:
+        with (
+            Log.open(path, fs=QuickFileSystem()) as source,
+            Log.open(place, fs=QuickFileSystem()) as target,
+        ):
+            copy_log(SegmentJournal(source), SegmentJournal(target))
+    except Exception as error:
+        return f"backup: it cannot be gone on with: {type(error).__name__}: {error}"
+    return ""
+
+
+def found_in(path: Path) -> list[Fact] | str:
+    """The events of a store after a power cut, or what is wrong with it."""
     try:
         if list(path.glob("seg-*")) and (found := damage_findings(path)):
             return f"verify finds damage: {found}"
         with Log.open(path, fs=QuickFileSystem()) as log:
-            facts = facts_of(log)
+            return facts_of(log)
     except LogError as error:
         return f"it does not open: {error}"
     except Exception as error:
         return f"{type(error).__name__} comes out: {error}"
-    return judge(ledger, facts) or traces(path, ledger)
 
 
 class ForgetfulFileSystem(RecordingFileSystem):

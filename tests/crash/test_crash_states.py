@@ -121,6 +121,8 @@ def test_crash_states_tell_of_a_sync_that_is_left_out(tmp_path: Path, place: str
         ("tells_tip_before_the_sync", ("put",)),
         ("trusts_a_stale_seal", ("soft", "roll")),
         ("skips_the_checksum_of_data", ("roll",)),
+        ("backs_up_what_is_not_synced", ("soft", "backup")),
+        ("calls_a_backup_done_before_its_sync", ("put", "backup")),
     ],
 )
 def test_crash_states_tell_of_a_planted_mistake(
