@@ -20,7 +20,7 @@ from fmemory_segments._compacted_index import (
     CompactedIndex,
 )
 from fmemory_segments._event_meta import ITEM_BYTES, BlobPlace, BlockRows, EventMeta, unpack_bits
-from fmemory_segments._frame import ALIGNMENT, FrameHeader, pad8
+from fmemory_segments._frame import ALIGNMENT, FrameFlag, FrameHeader, pad8
 from fmemory_segments._places import Int64Array
 from fmemory_segments._seal import SEAL_LAYOUT_COMPACTED, SealBuilder
 from fmemory_segments.event import (
@@ -48,6 +48,7 @@ class CompactedSealBuilder(SealBuilder):
     """
 
     layout = SEAL_LAYOUT_COMPACTED
+    flags = FrameFlag.BATCH_END | FrameFlag.DEFLATED
 
     def __init__(self, base_seq: int, *, time_ns: int = 0) -> None:
         super().__init__(base_seq, time_ns=time_ns)
