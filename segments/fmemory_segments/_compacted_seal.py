@@ -20,7 +20,7 @@ from fmemory_segments._compacted_index import (
     CompactedIndex,
 )
 from fmemory_segments._event_meta import ITEM_BYTES, BlobPlace, BlockRows, EventMeta, unpack_bits
-from fmemory_segments._frame import ALIGNMENT, FrameFlag, FrameHeader, pad8
+from fmemory_segments._frame import ALIGNMENT, FrameHeader, pad8
 from fmemory_segments._places import Int64Array
 from fmemory_segments._seal import SEAL_LAYOUT_COMPACTED, SealBuilder
 from fmemory_segments.event import (
@@ -33,9 +33,11 @@ from fmemory_segments.event import (
     UInt64Array,
 )
 
-_SLOT, _SHAPE = 2, 4
+_SLOT, _SHAPE, _SLOT_FRAME = 2, 4, 4
 _NO_ROW, _ERASED, _WANTED, _PLACED = range(4)
 _NOTHING: Final = PLACED_SLOT_COLUMN.pack(0, 0, 0, 0, NO_FRAME, 0)
+DEFLATED_SHARE: Final = 4
+"""Columns are deflated where at least every so many-th slot was erased."""
 _NEXT: Final = np.uint64(1 << LOC_ROW_BITS)
 
 
@@ -48,7 +50,6 @@ class CompactedSealBuilder(SealBuilder):
     """
 
     layout = SEAL_LAYOUT_COMPACTED
-    flags = FrameFlag.BATCH_END | FrameFlag.DEFLATED
 
     def __init__(self, base_seq: int, *, time_ns: int = 0) -> None:
         super().__init__(base_seq, time_ns=time_ns)
@@ -71,6 +72,11 @@ class CompactedSealBuilder(SealBuilder):
     def missing(self) -> UInt64Array:
         """The locs of living rows that were in no BLOCK so far, ascending."""
         return self._columns.missing()
+
+    def deflates(self) -> bool:
+        """True where so much was erased that small columns are worth a slower open."""
+        erased = int((self.index.slots[:, _SLOT_FRAME] == NO_FRAME).sum())
+        return DEFLATED_SHARE * erased >= self.index.slot_count
 
     def finish(self) -> CompactedIndex:
         """The index of the segment, once all frames were added; the builder's from then on."""

@@ -148,7 +148,6 @@ class SealBuilder:
     """
 
     layout = SEAL_LAYOUT
-    flags = FrameFlag.BATCH_END
 
     def __init__(self, base_seq: int, *, time_ns: int = 0) -> None:
         self.time_ns = time_ns
@@ -184,6 +183,10 @@ class SealBuilder:
                 self._streams[event.stream] = [seq, seq, 1, event.revision, self.time_ns]
             else:
                 known[1:] = (seq, known[2] + 1, event.revision, self.time_ns)
+
+    def deflates(self) -> bool:
+        """Whether the columns are written as one deflated stream."""
+        return False
 
     def pack(self, chain: bytes) -> SealContent:
         """The content of the SEAL frame; `chain` is the value after the last event."""
@@ -244,10 +247,10 @@ def pack_seal(
     Raises:
         FrameTooLarge: The columns take more than 4 GiB; the segment must stay unsealed.
     """
-    content, flags = builder.pack(chain), builder.flags
+    content, flags = builder.pack(chain), FrameFlag.BATCH_END
     # What is too large for a SEAL stays so, however small it would come out deflated.
-    if FrameFlag.DEFLATED in flags and content.data_bytes <= REGION_BYTES_MAX:
-        content = content.deflated()
+    if builder.deflates() and content.data_bytes <= REGION_BYTES_MAX:
+        content, flags = content.deflated(), flags | FrameFlag.DEFLATED
     header, buffers = pack_frame(
         FrameKind.SEAL,
         flags,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmemory_segments import Rows
+from fmemory_segments import Envelope, Rows, StoredEvent
 from fmemory_segments._batch import BatchMeta
 from fmemory_segments._block import BlockMeta
 from fmemory_segments._compacted import pack_content
@@ -21,7 +21,14 @@ from fmemory_segments._frame import FrameDamage, FrameFlag, FrameHeader, frame_b
 from fmemory_segments._seal import SealMeta, decode_seal, pack_seal
 from fmemory_segments.event import UInt32Array
 from tests.segments.compacted_tools import erasure_of, fold_frames
-from tests.segments.event_strategies import FIRST_OFFSET, SALT, History, chain_of, histories
+from tests.segments.event_strategies import (
+    FIRST_OFFSET,
+    SALT,
+    History,
+    chain_of,
+    histories,
+    make_rows,
+)
 from tests.segments.test_compacted_damage import ERASURE, events
 
 ALL = (0, 1 << 60)
@@ -59,7 +66,7 @@ def sealed(
     )
     whole = b"".join(buffers)
     meta, data = whole[64 : header.data_start], whole[header.data_start : frame_bytes(header)]
-    if deflated:
+    if deflated or not header.is_deflated:
         return header, meta, data
     data = zlib.decompress(data[: header.data_bytes])
     return header._replace(flags=FrameFlag.BATCH_END, data_bytes=len(data)), meta, data
@@ -228,3 +235,11 @@ def test_more_or_less_than_the_columns_is_damage() -> None:
         damaged = header._replace(flags=3, data_bytes=len(packed))
         with pytest.raises(FrameDamage):
             decode_seal(damaged, meta, packed)
+
+
+@pytest.mark.parametrize(("dead", "is_deflated"), [(0, False), (9, False), (10, True), (40, True)])
+def test_columns_are_deflated_where_a_quarter_was_erased(dead: int, is_deflated: bool) -> None:
+    keys = tuple(f"k{row}" for row in range(40))
+    put = StoredEvent(Envelope(1, ("n",), 1, "records_put", 11, keys=keys), make_rows(1, 40))
+    history = History([put], [1 << 16 | row for row in range(dead)], [])
+    assert sealed(history, deflated=True)[0].is_deflated is is_deflated
