@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from crc32c import crc32c
 
+from fmemory_segments._deflate import inflate
 from fmemory_segments._event_meta import (
     DIM_MAX,
     DTYPES,
@@ -54,6 +55,7 @@ from fmemory_segments._row_columns import (
 )
 from fmemory_segments.event import (
     DIGEST_BYTES,
+    FRAME_BYTES_MAX,
     NONCE_BYTES,
     ROWS_MAX,
     Blob,
@@ -245,6 +247,8 @@ def decode_meta(meta: Buffer, header: FrameHeader) -> BatchMeta:
     """
     if len(meta) != header.meta_bytes:
         meta = memoryview(meta)[: header.meta_bytes]
+    if header.is_deflated:
+        meta = inflate(meta, FRAME_BYTES_MAX, "meta")
     try:
         events = _DECODE(meta)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from fmemory_segments._block import BlockMeta
+from fmemory_segments._deflate import deflate
 from fmemory_segments._event_meta import (
     DTYPE_CODES,
     BlockRows,
@@ -257,16 +258,19 @@ def pack_content(
         salt: Of the segment.
         offset: A multiple of 8.
     """
+    meta, flags = content.meta, FrameFlag.BATCH_END
+    if content.kind == FrameKind.LEDGER:
+        meta, flags = deflate((meta,)), flags | FrameFlag.DEFLATED
     return pack_frame(
         content.kind,
-        FrameFlag.BATCH_END,
+        flags,
         event_count=content.event_count,
         prev_frame_bytes=prev_frame_bytes,
         first_seq=content.first_seq,
         time_ns=content.time_ns,
         synced_to=min(synced_to, content.first_seq - 1),
         batch_offset=0,
-        meta=content.meta,
+        meta=meta,
         data_parts=content.parts,
         data_bytes=content.data_bytes,
         salt=salt,

@@ -33,9 +33,11 @@ from fmemory_segments.event import (
     UInt64Array,
 )
 
-_SLOT, _SHAPE = 2, 4
+_SLOT, _SHAPE, _SLOT_FRAME = 2, 4, 4
 _NO_ROW, _ERASED, _WANTED, _PLACED = range(4)
 _NOTHING: Final = PLACED_SLOT_COLUMN.pack(0, 0, 0, 0, NO_FRAME, 0)
+DEFLATED_SHARE: Final = 4
+"""Columns are deflated where at least every so many-th slot was erased."""
 _NEXT: Final = np.uint64(1 << LOC_ROW_BITS)
 
 
@@ -70,6 +72,11 @@ class CompactedSealBuilder(SealBuilder):
     def missing(self) -> UInt64Array:
         """The locs of living rows that were in no BLOCK so far, ascending."""
         return self._columns.missing()
+
+    def deflates(self) -> bool:
+        """True where so much was erased that small columns are worth a slower open."""
+        erased = int((self.index.slots[:, _SLOT_FRAME] == NO_FRAME).sum())
+        return DEFLATED_SHARE * erased >= self.index.slot_count
 
     def finish(self) -> CompactedIndex:
         """The index of the segment, once all frames were added; the builder's from then on."""

@@ -44,10 +44,14 @@ class FrameFlag(IntFlag):
     """Bits of a frame header's flags."""
 
     BATCH_END = 1
+    DEFLATED = 2
 
 
-# A plain number: comparing with the member of an enum takes several times as long.
+# Plain numbers: comparing with the member of an enum takes several times as long.
 _SEAL = int(FrameKind.SEAL)
+_MAY_BE_DEFLATED = (_SEAL, int(FrameKind.LEDGER))
+_KNOWN = int(FrameFlag.BATCH_END)
+_KNOWN_IF_DEFLATED = int(FrameFlag.BATCH_END | FrameFlag.DEFLATED)
 
 
 class FrameDamage(Exception):  # noqa: N818 - names what was found, as LogCorrupt does
@@ -102,7 +106,16 @@ class FrameHeader(NamedTuple):
     @property
     def is_supported(self) -> bool:
         """False if a newer version wrote this: its kind, a flag or a reserved bit is unknown."""
-        return 1 <= self.kind <= 4 and self.flags <= 1 and self.reserved == 0
+        if self.reserved or not 1 <= self.kind <= 4:
+            return False
+        return self.flags <= _KNOWN or (
+            self.flags <= _KNOWN_IF_DEFLATED and self.kind in _MAY_BE_DEFLATED
+        )
+
+    @property
+    def is_deflated(self) -> bool:
+        """True for a LEDGER whose meta, or a SEAL whose data, is one deflated stream."""
+        return bool(self.flags & 2)
 
     @property
     def ends_batch(self) -> bool:

@@ -25,8 +25,10 @@ from fmemory_segments._columns import (
     SegmentIndex,
 )
 from fmemory_segments._compacted_index import PLACED_SLOT_COLUMN, CompactedIndex
+from fmemory_segments._deflate import deflate, inflate
 from fmemory_segments._event_meta import BlockRows, Natural, RowsPlace
 from fmemory_segments._frame import (
+    REGION_BYTES_MAX,
     ZEROS,
     Buffer,
     FrameDamage,
@@ -111,6 +113,31 @@ class SealContent(NamedTuple):
     parts: list[Buffer]
     data_bytes: int
 
+    def deflated(self) -> SealContent:
+        """The same with data as one deflated stream."""
+        packed = deflate(self.parts)
+        return SealContent(self.meta, [packed], len(packed))
+
+    def is_in(self, header: FrameHeader, body: Buffer) -> bool:
+        """Whether a SEAL frame says this.
+
+        Args:
+            header: Of the frame.
+            body: Meta and data with their padding; their CRCs must have been checked.
+
+        Raises:
+            FrameDamage: Data was deflated, and is not one stream of as many bytes.
+        """
+        view = memoryview(body)
+        meta_end = pad8(header.meta_bytes)
+        data = view[meta_end:]
+        if header.is_deflated:
+            data = memoryview(inflate(data[: header.data_bytes], self.data_bytes, "seal, data"))
+        is_same = view[: header.meta_bytes] == self.meta and not any(
+            view[header.meta_bytes : meta_end]
+        )
+        return is_same and data == b"".join(self.parts)
+
 
 class SealBuilder:
     """Collects what a SEAL says from the frames of its segment, in order.
@@ -156,6 +183,10 @@ class SealBuilder:
                 self._streams[event.stream] = [seq, seq, 1, event.revision, self.time_ns]
             else:
                 known[1:] = (seq, known[2] + 1, event.revision, self.time_ns)
+
+    def deflates(self) -> bool:
+        """Whether the columns are written as one deflated stream."""
+        return False
 
     def pack(self, chain: bytes) -> SealContent:
         """The content of the SEAL frame; `chain` is the value after the last event."""
@@ -216,10 +247,13 @@ def pack_seal(
     Raises:
         FrameTooLarge: The columns take more than 4 GiB; the segment must stay unsealed.
     """
-    content = builder.pack(chain)
+    content, flags = builder.pack(chain), FrameFlag.BATCH_END
+    # What is too large for a SEAL stays so, however small it would come out deflated.
+    if builder.deflates() and content.data_bytes <= REGION_BYTES_MAX:
+        content, flags = content.deflated(), flags | FrameFlag.DEFLATED
     header, buffers = pack_frame(
         FrameKind.SEAL,
-        FrameFlag.BATCH_END,
+        flags,
         event_count=builder.index.event_count,
         prev_frame_bytes=prev_frame_bytes,
         first_seq=builder.index.base_seq,
@@ -376,7 +410,13 @@ def decode_seal(header: FrameHeader, meta: Buffer, data: Buffer) -> Seal:
     expect(len(content.chain) == DIGEST_BYTES, "chain")
     expect(content.event_count == header.event_count, "event count")
     sizes = content.sections()
-    expect(sum(map(pad8, sizes)) == header.data_bytes <= len(data), "sections")
+    size = sum(map(pad8, sizes))
+    if header.is_deflated:
+        expect(size <= REGION_BYTES_MAX, "sections")
+        data = inflate(memoryview(data)[: header.data_bytes], size, "seal, data")
+        expect(size == len(data), "sections")
+    else:
+        expect(size == header.data_bytes <= len(data), "sections")
     view = memoryview(data)
     sections: list[memoryview] = []
     at = 0

@@ -26,7 +26,7 @@ from fmemory_segments._catalog import (
 )
 from fmemory_segments._chain import next_chain
 from fmemory_segments._core import Core, Options, Segment
-from fmemory_segments._frame import FRAME_HEADER_BYTES, frame_bytes, pad8
+from fmemory_segments._frame import FRAME_HEADER_BYTES, frame_bytes
 from fmemory_segments._frames import read_seal
 from fmemory_segments._inspect import Damage, GoodFrame, Inspector, SealFound
 from fmemory_segments._inspect_compacted import CompactedInspector
@@ -374,13 +374,10 @@ class _Verifier:
                     last_seq=place.seq - 1,
                 )
             elif builder is not None and place.chain is not None:
-                content = builder.pack(place.chain)
-                wanted = content.meta + bytes(pad8(len(content.meta)) - len(content.meta))
-                wanted += b"".join(content.parts)
                 body_bytes = frame_bytes(found.header) - FRAME_HEADER_BYTES
                 start = offset + FRAME_HEADER_BYTES
                 got = read_exactly(self._fs.pread, segment.fd, body_bytes, start)
-                if got != wanted:
+                if not builder.pack(place.chain).is_in(found.header, got):
                     evidence = "the columns of the frames before it, got others"
         if evidence:
             self._add(

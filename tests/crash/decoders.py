@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -37,6 +38,7 @@ from fmemory_segments import Erasure, Rows, StoredEvent
 from fmemory_segments._batch import decode_meta, payload_extent
 from fmemory_segments._batch import decode_payload as decode_frame_payload
 from fmemory_segments._block import decode_block
+from fmemory_segments._deflate import deflate, inflate
 from fmemory_segments._event_meta import BlockRows
 from fmemory_segments._frame import (
     FrameDamage,
@@ -135,11 +137,13 @@ def decoders() -> list[Decoder]:
     return [*_frame_decoders(), *_small_decoders(), *_line_decoders()]
 
 
-def _frame(kind: FrameKind, count: int, meta: bytes, data: bytes) -> FrameHeader:
+def _frame(
+    kind: FrameKind, count: int, meta: bytes, data: bytes, flags: int = FrameFlag.BATCH_END
+) -> FrameHeader:
     """The header of a frame with right checksums around any meta and data."""
     header, _ = pack_frame(
         kind,
-        FrameFlag.BATCH_END,
+        flags,
         event_count=count,
         prev_frame_bytes=0,
         first_seq=1,
@@ -174,10 +178,13 @@ def with_a_nested_field(joined: bytes, depth: int, *, in_first: bool) -> bytes:
     return _joined(count, msgspec.msgpack.encode(fields), data)
 
 
-def _events_of(kind: FrameKind) -> Callable[[bytes], object]:
+def _events_of(kind: FrameKind, *, deflated: bool = False) -> Callable[[bytes], object]:
     def decode(joined: bytes) -> object:
         count, meta, data = _parted(joined)
-        batch = decode_meta(meta, _frame(kind, count, meta, data))
+        flags = FrameFlag.BATCH_END
+        if deflated:
+            meta, flags = deflate([meta]), flags | FrameFlag.DEFLATED
+        batch = decode_meta(meta, _frame(kind, count, meta, data, flags))
         padded = data.ljust(pad8(len(data)), b"\0")
         for event in batch.events:
             if not isinstance(event.place, BlockRows):
@@ -194,8 +201,17 @@ def _block_of(joined: bytes) -> object:
 
 
 def _seal_of(joined: bytes) -> object:
+    return _columns_of(FrameFlag.BATCH_END, *_parted(joined))
+
+
+def _deflated_seal_of(joined: bytes) -> object:
     count, meta, data = _parted(joined)
-    found = decode_seal(_frame(FrameKind.SEAL, count, meta, data), meta, data)
+    flags = FrameFlag.BATCH_END | FrameFlag.DEFLATED
+    return _columns_of(flags, count, meta, deflate([data]))
+
+
+def _columns_of(flags: int, count: int, meta: bytes, data: bytes) -> object:
+    found = decode_seal(_frame(FrameKind.SEAL, count, meta, data, flags), meta, data)
     return [
         list(found.fold(0, 1 << 60)),
         list(found.stream_infos()),
@@ -226,14 +242,20 @@ def _frame_decoders() -> Iterator[Decoder]:
     damage = (FrameDamage,)
     yield Decoder("frame header", heads[:1], _head_of)
     yield Decoder("BATCH", batches, _events_of(FrameKind.BATCH), damage)
-    yield Decoder("LEDGER", by_kind[FrameKind.LEDGER], _events_of(FrameKind.LEDGER), damage)
+    ledgers = by_kind[FrameKind.LEDGER]
+    yield Decoder("LEDGER", ledgers, _events_of(FrameKind.LEDGER), damage)
+    in_stream = _events_of(FrameKind.LEDGER, deflated=True)
+    yield Decoder("deflated LEDGER", ledgers, in_stream, damage)
     yield Decoder("BLOCK", by_kind[FrameKind.BLOCK], _block_of, damage)
     yield Decoder("SEAL", [sealed], _seal_of, damage)
     yield Decoder("SEAL of a compacted segment", [_compacted_seal()], _seal_of, damage)
+    yield Decoder("deflated SEAL", [_compacted_seal()], _deflated_seal_of, damage)
+    stream = deflate([content.meta * 50])
+    yield Decoder("deflated stream", [stream], lambda data: inflate(data, 1 << 14, "part"), damage)
 
 
 def _compacted_seal() -> bytes:
-    """Count, meta and data of the SEAL that ends a compacted segment."""
+    """Count, meta and data of the SEAL that ends a compacted segment, before it was deflated."""
     with TemporaryDirectory() as folder:
         file, _ = compact_events(Path(folder), events(), ERASURE)
         data = file.read_bytes()
@@ -243,7 +265,8 @@ def _compacted_seal() -> bytes:
     assert header is not None
     start = offset + header.data_start
     meta = data[offset + 64 : offset + 64 + header.meta_bytes]
-    return _joined(header.event_count, meta, data[start : start + header.data_bytes])
+    columns = zlib.decompress(data[start : start + header.data_bytes])
+    return _joined(header.event_count, meta, columns)
 
 
 def _manifest_of(body: bytes) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from fmemory_segments import (
     StoredEvent,
     Stream,
 )
+from fmemory_segments._frame import FRAME_HEADER_BYTES, FrameKind, frame_bytes
+from fmemory_segments._frame import unpack_header as unpack_frame
+from fmemory_segments._header import SEGMENT_HEADER_BYTES, unpack_header
 from fmemory_segments.compaction import Erasure
 from tests.segments.compacted_tools import erased, events_of
 from tests.segments.event_strategies import make_rows
@@ -195,9 +199,26 @@ def _pages(log: Log, events: Sequence[StoredEvent]) -> object:
 
 
 def holds_bytes(path: Path, needle: bytes) -> list[str]:
-    """Names of files of a store that hold these bytes."""
+    """Names of files of a store that hold these bytes, deflated or not."""
     return [
         str(file.relative_to(path))
         for file in sorted(path.rglob("*"))
-        if file.is_file() and needle in file.read_bytes()
+        if file.is_file() and needle in plain_bytes(file)
     ]
+
+
+def plain_bytes(file: Path) -> bytes:
+    """The bytes of a file, and behind them what its deflated LEDGER and SEAL frames say."""
+    content = file.read_bytes()
+    segment = unpack_header(content) if file.suffix == ".log" else None
+    if segment is None:
+        return content
+    found, at = [content], SEGMENT_HEADER_BYTES
+    while (header := unpack_frame(content[at : at + 64], segment.salt, at)) is not None:
+        if header.is_deflated:
+            is_ledger = header.kind == FrameKind.LEDGER
+            start = at + (FRAME_HEADER_BYTES if is_ledger else header.data_start)
+            size = header.meta_bytes if is_ledger else header.data_bytes
+            found.append(zlib.decompress(content[start : start + size]))
+        at += frame_bytes(header)
+    return b"".join(found)

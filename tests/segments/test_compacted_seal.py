@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import msgspec
@@ -10,24 +11,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmemory_segments import Rows
+from fmemory_segments import Envelope, Rows, StoredEvent
 from fmemory_segments._batch import BatchMeta
 from fmemory_segments._block import BlockMeta
 from fmemory_segments._compacted import pack_content
 from fmemory_segments._compacted_index import CompactedIndex
 from fmemory_segments._compacted_seal import CompactedSealBuilder
-from fmemory_segments._frame import FrameDamage, FrameHeader, frame_bytes
+from fmemory_segments._frame import FrameDamage, FrameFlag, FrameHeader, frame_bytes
 from fmemory_segments._seal import SealMeta, decode_seal, pack_seal
 from fmemory_segments.event import UInt32Array
 from tests.segments.compacted_tools import erasure_of, fold_frames
-from tests.segments.event_strategies import FIRST_OFFSET, SALT, History, chain_of, histories
+from tests.segments.event_strategies import (
+    FIRST_OFFSET,
+    SALT,
+    History,
+    chain_of,
+    histories,
+    make_rows,
+)
 from tests.segments.test_compacted_damage import ERASURE, events
 
 ALL = (0, 1 << 60)
 
 
-def sealed(history: History, target: int = 200) -> tuple[FrameHeader, bytes, bytes]:
-    """Header, meta and data of the SEAL of a compacted segment of all of a history."""
+def sealed(
+    history: History, target: int = 200, *, deflated: bool = False
+) -> tuple[FrameHeader, bytes, bytes]:
+    """Header, meta and data of the SEAL of a compacted segment of all of a history.
+
+    Args:
+        deflated: Data as it is written; else as it was before it was deflated.
+    """
     builder = CompactedSealBuilder(1)
     offset, prev_frame_bytes = FIRST_OFFSET, 0
     for content in fold_frames(history.events, erasure_of(history), target):
@@ -51,7 +65,11 @@ def sealed(history: History, target: int = 200) -> tuple[FrameHeader, bytes, byt
         offset=offset,
     )
     whole = b"".join(buffers)
-    return header, whole[64 : header.data_start], whole[header.data_start : frame_bytes(header)]
+    meta, data = whole[64 : header.data_start], whole[header.data_start : frame_bytes(header)]
+    if deflated or not header.is_deflated:
+        return header, meta, data
+    data = zlib.decompress(data[: header.data_bytes])
+    return header._replace(flags=FrameFlag.BATCH_END, data_bytes=len(data)), meta, data
 
 
 def use(header: FrameHeader, meta: bytes, data: bytes) -> None:
@@ -190,3 +208,38 @@ def test_a_meta_that_contradicts_its_data_is_damage(change: dict[str, object]) -
     packed = msgspec.msgpack.encode(msgspec.structs.replace(content, **change))
     with pytest.raises(FrameDamage):
         use(header._replace(meta_bytes=len(packed)), packed, data)
+
+
+def test_deflated_data_say_the_same() -> None:
+    history = History(events(), ERASURE.locs.tolist(), ERASURE.seqs.tolist())
+    plain, written = (decode_seal(*sealed(history, deflated=flag)) for flag in (False, True))
+    assert written.index.slots.tolist() == plain.index.slots.tolist()
+    assert written.index.events.tolist() == plain.index.events.tolist()
+    assert (written.ids(), written.envelopes()) == (plain.ids(), plain.envelopes())
+
+
+@pytest.mark.parametrize("kept", [0, 1, 20, -1])
+def test_half_of_a_deflated_stream_is_damage(kept: int) -> None:
+    history = History(events(), ERASURE.locs.tolist(), ERASURE.seqs.tolist())
+    header, meta, data = sealed(history, deflated=True)
+    cut = data[: header.data_bytes][:kept]
+    with pytest.raises(FrameDamage, match="seal, data"):
+        decode_seal(header._replace(data_bytes=len(cut)), meta, cut)
+
+
+def test_more_or_less_than_the_columns_is_damage() -> None:
+    history = History(events(), ERASURE.locs.tolist(), ERASURE.seqs.tolist())
+    header, meta, data = sealed(history)
+    for wrong in (data[:-8], data + bytes(8), data + bytes(1 << 24)):
+        packed = zlib.compress(wrong)
+        damaged = header._replace(flags=3, data_bytes=len(packed))
+        with pytest.raises(FrameDamage):
+            decode_seal(damaged, meta, packed)
+
+
+@pytest.mark.parametrize(("dead", "is_deflated"), [(0, False), (9, False), (10, True), (40, True)])
+def test_columns_are_deflated_where_a_quarter_was_erased(dead: int, is_deflated: bool) -> None:
+    keys = tuple(f"k{row}" for row in range(40))
+    put = StoredEvent(Envelope(1, ("n",), 1, "records_put", 11, keys=keys), make_rows(1, 40))
+    history = History([put], [1 << 16 | row for row in range(dead)], [])
+    assert sealed(history, deflated=True)[0].is_deflated is is_deflated

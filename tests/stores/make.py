@@ -14,6 +14,7 @@ from fmemory import JournalBackend, Message, NewEvent, ProgressEntry, Role, Sess
 
 TARGETS = {
     "segments-1.0": "{}",
+    "segments-1.0-deflated": "{}",
     "jsonl-1": "jsonl:{}",
     "sqlite-1": "sqlite:///{}/memory.db",
 }

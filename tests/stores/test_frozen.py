@@ -19,6 +19,7 @@ from tests.stores.make import TARGETS
 
 HEADS = {
     "segments-1.0": "11:17a4171ef76b41057c018c9988481cfed5b983de36446d45f668b14f955a249b",
+    "segments-1.0-deflated": "11:c4947b6f0da7030bbfc2baa50239ca5428e31c7a24e7d018bd29666e60b3e8f3",
     "jsonl-1": "11:e85d61ac4ab43c4b2467828f22369784cf41a0223cc91c2c2a3446f193c33c02",
     "sqlite-1": "11:a19629d32d38a05562b67c3577127aa8b82ef90514a7d5af5059ff771218f2fd",
 }
