@@ -24,7 +24,7 @@ from tests.postgres import postgres_server, postgres_url
 __all__ = ["postgres_server", "postgres_url"]
 
 MEMORY = Path("/dev/shm")
-MEMORY_BYTES_MIN = 4 << 30
+MEMORY_BYTES_MIN = 1 << 30  # several times what the tests keep at once
 
 FIRST = (
     "tests/benchmarks/",
