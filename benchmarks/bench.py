@@ -49,6 +49,7 @@ class Bench:
         folder: Where all stores lie; the caller removes it.
         rounds: Rounds of a workload.
         rest_s: Pause before a block that writes.
+        share: Share of a block's single puts, gets and pages of one that is done and timed.
         say: Shows one line of progress.
         kinds: The sides, ours first.
     """
@@ -59,6 +60,7 @@ class Bench:
     rest_s: float
     say: Callable[[str], None]
     kinds: tuple[SideKind, ...] = KINDS
+    share: float = 1.0
     _filled: dict[tuple[Order, int, bool], dict[str, Side]] = field(default_factory=dict)
     _numbered: int = 0
 
@@ -66,6 +68,10 @@ class Bench:
         """The data of this run with its timestamps ascending or random."""
         data = self.data
         return Dataset(data.count, data.dim, data.dtype, data.seed, order)
+
+    def part(self, count: int) -> int:
+        """How many of so many items a block has in this run; at least one."""
+        return max(1, round(count * self.share))
 
     def filled(self, order: Order, batch_rows: int, *, compacted: bool = False) -> dict[str, Side]:
         """One store of every kind with all records, reopened after filling and checked to be equal.

@@ -25,7 +25,7 @@ def _scan(bench: Bench, order: Order, batch_rows: int, *, compacted: bool = Fals
 
 def _page_of_one(bench: Bench) -> Outcome:
     sides = bench.filled("ascending", PAGE_ROWS)
-    pages = min(SMALL_PAGES, bench.data.count)
+    pages = bench.part(min(SMALL_PAGES, bench.data.count))
     blocks = {name: _scan_block(side, 1, pages) for name, side in sides.items()}
     return Outcome(interleave(blocks, bench.rounds), "page")
 
@@ -49,7 +49,7 @@ def _get(bench: Bench) -> Outcome:
     for name, side in sides.items():
         for record_id, digest in wanted.values():
             require_equal(name, record_digest(side.get(record_id)).hex(), digest.hex())
-    ids = [wanted[pick][0] for pick in picks.tolist()]
+    ids = [wanted[pick][0] for pick in picks.tolist()[: bench.part(GETS)]]
     return Outcome(interleave(_get_blocks(sides, ids), bench.rounds), "record")
 
 

@@ -164,6 +164,7 @@ def run_facts(bench: Bench) -> dict[str, str | int | float]:
         "seed": data.seed,
         "rounds": bench.rounds,
         "rest_s": bench.rest_s,
+        "share": bench.share,
         "file system": file_system(bench.folder),
     }
 

@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rest_s=options.rest,
             say=lambda text: console.print(text, style="dim"),
             kinds=(*KINDS, *journals),
+            share=options.share,
         )
         found = _measure(bench, options.only)
         bench.close()
@@ -101,6 +102,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--dtype", choices=("float64", "float32"), default="float64", help="type of a vector")
     add("--rounds", type=_positive, default=15, help="rounds of each workload (default 15)")
     add("--rest", type=float, default=0.2, help="seconds of rest before writes (default 0.2)")
+    add("--share", type=_share, default=1.0, help="share of a block's single items (default 1)")
     add("--seed", type=int, default=1, help="seed of the synthetic data (default 1)")
     add("--folder", type=Path, help="where the stores go (default: the temporary folder)")
     add("--json", type=Path, metavar="FILE", help="write every sample to FILE")
@@ -118,6 +120,16 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text}")
+    return number
+
+
+def _share(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, at most 1, got {text}")
     return number
 
 

@@ -29,7 +29,7 @@ CHECK_PAGE_ROWS = 500
 
 
 def _put_one(bench: Bench) -> Outcome:
-    return _put(bench, batch_rows=1, puts=PUTS_A_BLOCK)
+    return _put(bench, batch_rows=1, puts=bench.part(PUTS_A_BLOCK))
 
 
 def _put_batch(bench: Bench) -> Outcome:
@@ -56,17 +56,18 @@ def _put(bench: Bench, *, batch_rows: int, puts: int) -> Outcome:
 
 
 def _put_threads(bench: Bench) -> Outcome:
+    puts = THREADS * bench.part(PUTS_A_THREAD)
     shared = {kind.name: [bench.fresh(kind)] * THREADS for kind in bench.kinds}
     shared["SQLite × 8"] = _connections(bench, bench.folder / "sqlite-connections")
     blocks: dict[str, Block] = {}
     with ThreadPoolExecutor(THREADS) as pool:
         for name, sides in shared.items():
-            blocks[name] = _thread_block(bench, sides, pool)
+            blocks[name] = _thread_block(bench, sides, pool, puts)
             blocks[name]()
-            _require_set(bench, name, sides[0], THREADS * PUTS_A_THREAD)
+            _require_set(bench, name, sides[0], puts)
         samples = interleave(blocks, bench.rounds, rest_s=bench.rest_s, sync=True)
     for name, sides in shared.items():
-        _require_set(bench, name, sides[0], THREADS * PUTS_A_THREAD * (bench.rounds + 2))
+        _require_set(bench, name, sides[0], puts * (bench.rounds + 2))
         for side in dict.fromkeys(sides):
             side.close()
     return Outcome(samples, "put")
@@ -93,8 +94,10 @@ def _batches(bench: Bench, batch_rows: int, puts: int) -> Iterator[list[list[Mem
         yield [records[at : at + batch_rows] for at in range(0, len(records), batch_rows)]
 
 
-def _thread_block(bench: Bench, sides: Sequence[Side], pool: ThreadPoolExecutor) -> Block:
-    batches = _batches(bench, 1, THREADS * PUTS_A_THREAD)
+def _thread_block(
+    bench: Bench, sides: Sequence[Side], pool: ThreadPoolExecutor, puts: int
+) -> Block:
+    batches = _batches(bench, 1, puts)
 
     def put_all(side: Side, work: Sequence[list[MemoryRecord]]) -> None:
         for records in work:

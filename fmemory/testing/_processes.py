@@ -1,18 +1,21 @@
 """Other processes for tests: they start together, and every wait is bounded.
 
 A job is a function that can be found by its module's name, and arguments that can be pickled. It is
-given `start`, which waits until all jobs are there, and returns a JSON value. One fresh interpreter
-imports what is needed and starts a process for each job, so that none has anything open before.
+given `start`, which waits until all jobs are there, and returns a JSON value. A fresh interpreter
+imports what is needed and forks a process for each job, so that none has anything open before. It
+opens nothing itself and is kept for the next jobs: its imports take longer than most tests.
 """
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,8 +24,10 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
+from queue import Empty, SimpleQueue
 from signal import SIGTERM
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from threading import Thread
+from typing import IO, TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkContext, SpawnContext  # not all on every system
@@ -70,37 +75,111 @@ def run_together(jobs: Sequence[Job], *, timeout_s: float = TIMEOUT_S) -> list[o
     Raises:
         ProcessError: One raised, died, or not all had ended after `timeout_s`.
     """
-    paths = os.pathsep.join(path for path in sys.path if path)
-    server = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", _SERVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths},
-        start_new_session=True,
-    )
     work = base64.b64encode(pickle.dumps((list(jobs), timeout_s))).decode()
-    try:
-        output, errors = server.communicate(work, timeout=timeout_s)
-    except subprocess.TimeoutExpired as error:
-        raise ProcessError(f"expected an end within {timeout_s} s, got none") from error
-    finally:
-        _end(server)
-    if server.returncode:
-        raise ProcessError(f"exit code {server.returncode}\n{output}\n{errors}")
-    answers: list[dict[str, object]] = json.loads(output)
+    answers: list[dict[str, object]] = json.loads(_Server.running().ask(work, timeout_s))
     failures = [one["failure"] for one in answers if "failure" in one]
     if failures:
         raise ProcessError("\n".join(map(str, failures)))
     return [one["result"] for one in answers]
 
 
+class _Server:
+    """The fresh interpreter: a line of work on its input, a line of answers on its output."""
+
+    _kept: _Server | None = None
+
+    def __init__(self, surroundings: object, environment: dict[str, str]) -> None:
+        self.surroundings = surroundings
+        # A pipe that nobody reads would hold up who writes much to it.
+        self._errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - kept
+        self._owner = os.getpid()
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", _SERVER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+
+    @classmethod
+    def running(cls) -> _Server:
+        """The server of this process; a new one where folder, paths or environment are others."""
+        paths = os.pathsep.join(path for path in sys.path if path)
+        environment = {**os.environ, "PYTHONPATH": paths}
+        environment.pop("PYTEST_CURRENT_TEST", None)
+        surroundings = (os.getcwd(), environment)  # noqa: PTH109 - only compared
+        if cls._kept is not None and cls._kept.surroundings != surroundings:
+            cls.end_kept()
+        if cls._kept is None:
+            cls._kept = cls(surroundings, environment)
+        return cls._kept
+
+    @classmethod
+    def end_kept(cls) -> None:
+        """End the server that is kept, if one is."""
+        kept, cls._kept = cls._kept, None
+        if kept is not None:
+            kept._end()
+
+    def ask(self, work: str, timeout_s: float) -> str:
+        """The line that answers this one; a server that gives none is ended."""
+        lines: SimpleQueue[str] = SimpleQueue()
+        asking = Thread(target=self._ask, args=(work, lines), daemon=True)
+        asking.start()
+        try:
+            line = lines.get(timeout=timeout_s)
+            asking.join()
+        except Empty as error:
+            self.end_kept()
+            raise ProcessError(f"expected an end within {timeout_s} s, got none") from error
+        if not line.endswith("\n"):
+            self._process.wait(timeout_s)
+            self._errors.seek(0)
+            told = f"exit code {self._process.returncode}\n{line}\n{self._errors.read()}"
+            self.end_kept()
+            raise ProcessError(told)
+        return line
+
+    def _ask(self, work: str, lines: SimpleQueue[str]) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):  # it has died, so there is no answer to read
+            self._process.stdin.write(work + "\n")
+            self._process.stdin.flush()
+        lines.put(self._process.stdout.readline())
+
+    def _end(self) -> None:
+        """Leave no process behind: the server leads a group of its own."""
+        if os.getpid() != self._owner:
+            return  # a fork of the process whose server it is
+        if self._process.returncode is None:  # not waited for, so its number is no one else's
+            if hasattr(os, "killpg"):
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, SIGTERM)
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            assert stream is not None
+            with suppress(BrokenPipeError):  # work that it died before reading
+                stream.close()
+
+
+atexit.register(_Server.end_kept)
+
+
 def serve() -> None:
     """Entry of the fresh interpreter: jobs come on its input, answers go to its output."""
-    jobs, timeout_s = pickle.loads(base64.b64decode(sys.stdin.read()))
     # Python warns of forking beside threads; here they are numpy's idle ones.
     warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+    for line in sys.stdin:
+        jobs, timeout_s = pickle.loads(base64.b64decode(line))
+        sys.stdout.write(json.dumps(_answers(jobs, timeout_s)) + "\n")
+        sys.stdout.flush()
+
+
+def _answers(jobs: Sequence[Job], timeout_s: float) -> list[dict[str, object]]:
     context: ForkContext | SpawnContext = (
         get_context("fork") if hasattr(os, "fork") else get_context("spawn")
     )
@@ -117,7 +196,7 @@ def serve() -> None:
     answers = [_answer(pipe) for pipe in pipes]
     for process in processes:
         process.join()
-    sys.stdout.write(json.dumps(answers))
+    return answers
 
 
 def _work(job: Job, barrier: Barrier, pipe: Connection) -> None:
@@ -144,13 +223,3 @@ def _answer(pipe: Connection) -> dict[str, object]:
     except EOFError:
         return {"failure": "a process died without an answer"}
     return answer
-
-
-def _end(server: subprocess.Popen[str]) -> None:
-    """Leave no process behind: the server leads a group of its own."""
-    if server.poll() is None:
-        if hasattr(os, "killpg"):
-            with suppress(ProcessLookupError):
-                os.killpg(server.pid, SIGTERM)
-        server.kill()
-    server.communicate()

@@ -312,22 +312,25 @@ def parse_mount_type(table: str, path: Path) -> str:
     >>> parse_mount_type("27 1 254:0 / / rw - ext4 /dev/vda rw", Path("/srv/notes"))
     'ext4'
     """
-    best, found = -1, ""
+    best, found = 0, ""
+    place = f"{path}/"
     for line in table.splitlines():
         left, separator, right = line.partition(" - ")
         fields = left.split(" ")
         if not separator or len(fields) < 5:
             continue
-        point = Path(_unescape(fields[4]))
-        if (point == path or point in path.parents) and len(point.parts) >= best:
-            best, found = len(point.parts), right.split(" ")[0]
+        # Of points that hold one path, the longer text is the deeper folder.
+        point = _unescape(fields[4]).rstrip("/") + "/"
+        if place.startswith(point) and len(point) >= best:
+            best, found = len(point), right.split(" ")[0]
     return found
 
 
 def _unescape(text: str) -> str:
     """Mount points have spaces, tabs, newlines and backslashes as octal numbers."""
-    for escaped, plain in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
-        text = text.replace(escaped, plain)
+    if "\\" in text:
+        for escaped, plain in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
+            text = text.replace(escaped, plain)
     return text
 
 

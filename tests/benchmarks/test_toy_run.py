@@ -28,7 +28,7 @@ from benchmarks.timing import Samples, mean_ratio, median_ratio  # noqa: E402
 
 SIDES = {"fmemory", "SQLite", "SQLite tuned", "LMDB"}
 JOURNALS = {"fm sqlite", "fm jsonl", "fm postgres", "fm in memory"}
-TOY = ("--records", "600", "--dim", "8", "--rounds", "1", "--rest", "0", "--journals")
+TOY = ("--records=600", "--dim=8", "--rounds=1", "--rest=0", "--share=0.05", "--journals")
 
 
 @dataclass(frozen=True)

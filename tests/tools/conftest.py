@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from typer.testing import CliRunner, Result
 
 import fmemory
@@ -35,6 +39,15 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once() -> Iterator[None]:
+    """Making all commands takes a runner longer than most commands do."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = functools.cache(typer.main.get_command)
+        patch.setattr(typer.testing, "_get_command", made, raising=False)
+        yield
 
 
 @pytest.fixture
