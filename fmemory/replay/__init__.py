@@ -4,6 +4,7 @@ Every function takes the memory first and gives frozen values with `to_dict` and
 erased, forgotten, lost or damaged is named in them and never left out silently.
 """
 
+from fmemory.replay._report import report
 from fmemory.replay._runs import runs
 from fmemory.replay.models import (
     ByteShare,
@@ -12,6 +13,7 @@ from fmemory.replay.models import (
     NoteLine,
     Regression,
     RunReport,
+    RunSort,
     RunState,
     RunSummary,
     TimeGap,
@@ -27,11 +29,13 @@ __all__ = [
     "NoteLine",
     "Regression",
     "RunReport",
+    "RunSort",
     "RunState",
     "RunSummary",
     "TimeGap",
     "ToolError",
     "UnansweredCall",
     "UnreadableEvent",
+    "report",
     "runs",
 ]
