@@ -1,0 +1,142 @@
+"""An event in a word and a line, as the list of `fmemory step` shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from fmemory_tools._console import BAD, FAINT, GOOD, KIND, STRONG
+from fmemory_tools._summary import (
+    FORGOTTEN_TYPE,
+    describe,
+    describe_message,
+    role_word,
+    shorten,
+)
+
+if TYPE_CHECKING:
+    from fmemory import Event
+    from fmemory._json_values import JsonObject, JsonValue
+
+LOST_TYPE: Final = "event_lost"
+_ARGUMENT_CHARACTERS_MAX: Final = 80
+
+# Types in the words of a person, where that is shorter.
+_KINDS: Final = {
+    "session_initialized": "begins",
+    "session_forked": "forked",
+    "session_deleted": "deleted",
+    "stream_deleted": "deleted",
+    "manifest_saved": "manifest",
+    "features_replaced": "features",
+    "feature_pass_updated": "feature",
+    "progress_appended": "progress",
+    "checkpoint_recorded": "checkpoint",
+    "transcript_appended": "messages",
+    "transcript_truncated": "truncated",
+    FORGOTTEN_TYPE: "forgotten",
+    LOST_TYPE: "lost",
+}
+_STYLES: Final = {
+    "begins": STRONG,
+    "forked": STRONG,
+    "deleted": BAD,
+    "truncated": BAD,
+    "lost": BAD,
+    "forgotten": FAINT,
+    "manifest": KIND,
+    "features": KIND,
+    "progress": KIND,
+    "checkpoint": KIND,
+}
+
+
+def brief(event: Event) -> tuple[str, str, str]:
+    """Kind, what happened, and the style of both: a word, a line, one of `lines.STYLES`."""
+    kind = _KINDS.get(event.type, event.type)
+    data = event.data if isinstance(event.data, dict) else {}
+    if event.type == LOST_TYPE:
+        return kind, "a repair found it lost; only its number is known", BAD
+    if event.type == FORGOTTEN_TYPE:
+        return kind, "a compaction forgot what it was", FAINT
+    if event.erased:
+        return kind, "(erased)", FAINT
+    if event.type == "transcript_appended":
+        return _brief_messages(kind, data)
+    if event.type == "feature_pass_updated":
+        return kind, describe(event, with_reason=False), GOOD if data.get("passes") is True else BAD
+    if event.type == "checkpoint_recorded" and data.get("status") == "failed":
+        return kind, describe(event, with_reason=False), BAD
+    return kind, describe(event, with_reason=False), _STYLES.get(kind, "" if kind in _KINDS.values() else FAINT)
+
+
+def _brief_messages(kind: str, data: JsonObject) -> tuple[str, str, str]:
+    messages = messages_of(data)
+    if not messages:
+        return kind, "no messages", FAINT
+    style = BAD if any(map(is_error, messages)) else ""
+    if len(messages) == 1:
+        return role_word(messages[0]), brief_message(messages[0]), style
+    told = shorten(f"last {role_word(messages[-1])}: {brief_message(messages[-1])}")
+    return f"{len(messages)} messages", told, style
+
+
+def brief_message(message: JsonObject) -> str:
+    """Text, calls with the first of their arguments, and errors of a message, on one line."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list) or not calls:
+        return describe_message(message)
+    text = shorten(str(message.get("content", "")))
+    named = [_brief_call(one) for one in calls if isinstance(one, dict)]
+    return " ".join([text, *named] if text else named)
+
+
+def _brief_call(call: JsonObject) -> str:
+    arguments = call.get("arguments")
+    values = arguments.values() if isinstance(arguments, dict) else [arguments]
+    first = next((one for one in values if isinstance(one, str) and one), "")
+    return f"→ {call.get('name')} {shorten(first, _ARGUMENT_CHARACTERS_MAX)}".rstrip()
+
+
+def messages_of(data: JsonObject) -> list[JsonObject]:
+    """The messages that an event holds as plain data."""
+    found = data.get("messages")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def is_error(message: JsonObject) -> bool:
+    """Whether a message is, or holds, the answer of a tool that failed."""
+    blocks = message.get("blocks")
+    held = blocks if isinstance(blocks, list) else []
+    return message.get("is_error") is True or any(
+        isinstance(one, dict) and one.get("is_error") is True for one in held
+    )
+
+
+def matches(event: Event, pattern: re.Pattern[str]) -> bool:
+    """Whether a pattern is found in anything that an event tells: its kind, who, why and data."""
+    kind, what, _ = brief(event)
+    own = (event.type, kind, what, event.actor, event.run_id, event.reason, event.event_id)
+    if any(pattern.search(one) for one in own if one):
+        return True
+    if isinstance(event.data, bytes):
+        return pattern.search(event.data.decode("utf-8", "replace")) is not None
+    return any(pattern.search(one) for one in texts_of(event.data))
+
+
+def texts_of(value: JsonValue) -> Iterator[str]:
+    """Every text in a JSON value, and numbers as they are written; names of objects are not."""
+    waiting: list[JsonValue] = [value]
+    while waiting:
+        match waiting.pop():
+            case str(text):
+                yield text
+            case dict() as inner:
+                waiting += reversed(inner.values())
+            case list() as inner:
+                waiting += reversed(inner)
+            case bool() | None:
+                pass
+            case number:
+                yield str(number)
