@@ -68,7 +68,11 @@ def brief(event: Event) -> tuple[str, str, str]:
         return kind, describe(event, with_reason=False), GOOD if data.get("passes") is True else BAD
     if event.type == "checkpoint_recorded" and data.get("status") == "failed":
         return kind, describe(event, with_reason=False), BAD
-    return kind, describe(event, with_reason=False), _STYLES.get(kind, "" if kind in _KINDS.values() else FAINT)
+    return (
+        kind,
+        describe(event, with_reason=False),
+        _STYLES.get(kind, "" if kind in _KINDS.values() else FAINT),
+    )
 
 
 def _brief_messages(kind: str, data: JsonObject) -> tuple[str, str, str]:

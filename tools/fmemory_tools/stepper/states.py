@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from fmemory.errors import HistoryCompacted, StorageError
 from fmemory.replay._changes import ChangeFold
 from fmemory_tools._damage import Damaged, load_state
-from fmemory_tools.stepper.brief import brief_message, is_error, messages_of
+from fmemory_tools._summary import FORGOTTEN_TYPE
+from fmemory_tools.stepper.brief import LOST_TYPE, brief_message, is_error, messages_of
 from fmemory_tools.stepper.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -139,13 +140,10 @@ class States:
         try:
             return self._begin_after(event.seq - 1, first, number)
         except HistoryCompacted as error:
-            if error.floor is None:
-                raise
             return self._begin_at_floor(error, number)
 
     def _begin_at_floor(self, error: HistoryCompacted, number: int) -> Told | None:
         """Begin at the first moment that can still be told, if that is not too late."""
-        assert error.floor is not None
         row = self._timeline.row_at(error.floor + 1)
         is_past_all = self._timeline.last_seq <= error.floor
         if is_past_all or row > number:
@@ -182,12 +180,37 @@ class States:
             if isinstance(event, Damaged):
                 walk.problem = f"{event}; it is left out of the state"
                 continue
+            if walk.is_doubted and not _is_hollow(event):
+                walk = self._begin_again(walk, event)
             told = walk.apply(event)
+            if event.type == "transcript_truncated":
+                told = self._heard_again(told, event)
             self._keep(event.revision - 1, told)
         if walk.next_row <= number:
             # The row that is asked for is damaged itself, or not there.
             return Told(state=walk.snapshot(), problem=walk.problem or told.problem)
         return told
+
+    def _begin_again(self, walk: _Walk, event: Event) -> _Walk:
+        """The state before an event that follows hollow ones: as the log tells it, if it does."""
+        if event.seq <= walk.floor:
+            return walk
+        try:
+            view = self._memory.at(event.seq - 1)
+            self._walk = _seeded(view, self._session_id, event.revision - 1)
+        except HistoryCompacted as error:
+            walk.floor = error.floor
+        return self._walk
+
+    def _heard_again(self, told: Told, event: Event) -> Told:
+        """The moment after messages were cut off, with those that are the last ones now."""
+        try:
+            view = self._memory.at(event.seq)
+            last = view.load_transcript_messages(self._session_id, last=ENTRIES_SHOWN)
+        except (HistoryCompacted, StorageError):
+            return told
+        self._walk.hear([message.to_dict() for message in last])
+        return replace(told, state=self._walk.snapshot())
 
     def _keep(self, number: int, told: Told) -> None:
         self._told[number] = told
@@ -201,13 +224,25 @@ class States:
 
 @dataclass(slots=True)
 class _Walk:
-    """A fold that has come to a row."""
+    """A fold that has come to a row.
+
+    Attributes:
+        next_row: The row that is to be applied next.
+        fold: The state.
+        messages: The newest messages in short.
+        features: The checklist as it is shown; None = it has changed since it was made.
+        problem: What the state leaves out.
+        is_doubted: Data of an event that was applied are gone, so the log is to be asked.
+        floor: Up to this event the log cannot tell a state.
+    """
 
     next_row: int = 0
     fold: ChangeFold = field(default_factory=ChangeFold)
     messages: deque[Spoken] = field(default_factory=lambda: deque(maxlen=ENTRIES_SHOWN))
     features: tuple[Feature, ...] | None = None
     problem: str = ""
+    is_doubted: bool = False
+    floor: int = 0
 
     def apply(self, event: Event) -> Told:
         """Fold the next event."""
@@ -218,7 +253,10 @@ class _Walk:
         while self.messages and self.messages[-1].number > self.fold.message_count:
             self.messages.pop()
         if event.type == "transcript_appended" and isinstance(event.data, dict):
-            self._hear(messages_of(event.data))
+            self.hear(messages_of(event.data))
+        if _is_hollow(event):
+            self.is_doubted = True
+            self.problem = f"the data of event {event.seq} are gone: the state leaves them out"
         return Told(change, self.snapshot(), self.problem)
 
     def snapshot(self) -> Snapshot:
@@ -237,10 +275,16 @@ class _Walk:
             message_count=fold.message_count,
         )
 
-    def _hear(self, messages: list[JsonObject]) -> None:
-        first = self.fold.message_count - len(messages) + 1
-        for number, message in enumerate(messages[-ENTRIES_SHOWN:], first):
+    def hear(self, messages: list[JsonObject]) -> None:
+        """Take in the newest messages."""
+        last = messages[-ENTRIES_SHOWN:]
+        for number, message in enumerate(last, self.fold.message_count - len(last) + 1):
             self.messages.append(_spoken(number, message))
+
+
+def _is_hollow(event: Event) -> bool:
+    """Whether what an event held is erased, forgotten or lost."""
+    return event.erased or event.type in (FORGOTTEN_TYPE, LOST_TYPE)
 
 
 def _feature(fold: ChangeFold, feature_id: str) -> Feature:

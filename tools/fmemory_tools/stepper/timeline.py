@@ -7,11 +7,12 @@ pages that were shown last, never their data.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from fmemory_tools._damage import Damaged, readable
@@ -56,14 +57,14 @@ class EventRow:
 class Timeline:
     """The events of one session, by row.
 
-    Methods that read may be called from any thread, one at a time; `count`, `row` and `grow` from
-    another one meanwhile.
+    May be used from any number of threads.
     """
 
     def __init__(self, memory: LogBackend, session_id: str) -> None:
         self.session_id = session_id
         self._memory = memory
         self._stream = ("session", session_id)
+        self._lock = Lock()
         self._pages: OrderedDict[int, tuple[EventRow, ...]] = OrderedDict()
         # Places that are known: revision and seq, both ascending. Before the first event is 0, 0.
         self._revisions = [0]
@@ -101,8 +102,6 @@ class Timeline:
     def grow(self, revision: int, seq: int) -> None:
         """Take in that the session has an event of this revision and seq."""
         if revision > self._count:
-            # A page that was not full is read again when it is shown.
-            self._pages.pop(self._count // PAGE_ROWS, None)
             self._place(revision, seq)
             self._count = revision
 
@@ -114,11 +113,9 @@ class Timeline:
 
     def missing(self, rows: range) -> int | None:
         """The first page that these rows need and that is not loaded; None if all are there."""
-        if not rows:
-            return None
-        for page in range(rows.start // PAGE_ROWS, (rows.stop - 1) // PAGE_ROWS + 1):
-            if page not in self._pages:
-                return page
+        for number in rows:
+            if number < self._count and self.row(number) is None:
+                return number // PAGE_ROWS
         return None
 
     def load(self, page: int) -> None:
@@ -131,9 +128,12 @@ class Timeline:
         """
         first = page * PAGE_ROWS
         stop = min(self._count, first + PAGE_ROWS)
-        self._pages[page] = tuple(self._rows(first, stop))
-        while len(self._pages) > PAGES_KEPT:
-            self._pages.popitem(last=False)
+        rows = tuple(self._rows(first, stop))
+        with self._lock:
+            self._pages[page] = rows
+            self._pages.move_to_end(page)
+            while len(self._pages) > PAGES_KEPT:
+                self._pages.popitem(last=False)
 
     def events(self, first: int, stop: int) -> Iterator[Event | Damaged]:
         """The events of these rows by seq, each read when it is asked for by pages.
@@ -215,11 +215,10 @@ class Timeline:
         there is nothing to look for.
         """
         while True:
-            at = bisect_left(self._revisions, revision + 1) - 1
-            low, low_seq = self._revisions[at], self._seqs[at]
-            if at + 1 == len(self._revisions) or revision - low < PAGE_ROWS:
+            (low, low_seq), above = self._places_around(revision)
+            if above is None or revision - low < PAGE_ROWS:
                 return low_seq
-            high, high_seq = self._revisions[at + 1], self._seqs[at + 1]
+            high, high_seq = above
             if high - low == high_seq - low_seq:
                 return low_seq + revision - low
             if not self._look_between(revision, (low, low_seq), (high, high_seq)):
@@ -240,16 +239,26 @@ class Timeline:
             guess = (low_seq + stop) // 2
         return False
 
+    def _places_around(self, revision: int) -> tuple[tuple[int, int], tuple[int, int] | None]:
+        """The nearest known places: at or before a revision, and after it if there is one."""
+        with self._lock:
+            at = bisect_right(self._revisions, revision)
+            below = self._revisions[at - 1], self._seqs[at - 1]
+            if at == len(self._revisions):
+                return below, None
+            return below, (self._revisions[at], self._seqs[at])
+
     def _place(self, revision: int, seq: int) -> None:
         """Remember where an event lies."""
-        at = bisect_left(self._revisions, revision)
-        if at < len(self._revisions) and self._revisions[at] == revision:
-            return
-        if len(self._revisions) >= _PLACES_KEPT:
-            # Every other one is as good a start as all.
-            del self._revisions[1:-1:2], self._seqs[1:-1:2]
-        insort(self._revisions, revision)
-        insort(self._seqs, seq)
+        with self._lock:
+            at = bisect_left(self._revisions, revision)
+            if at < len(self._revisions) and self._revisions[at] == revision:
+                return
+            self._revisions.insert(at, revision)
+            self._seqs.insert(at, seq)
+            if len(self._revisions) > _PLACES_KEPT:
+                # Every other one is as good a start as all.
+                del self._revisions[1:-1:2], self._seqs[1:-1:2]
 
 
 def _row_of(event: Event, why: str) -> EventRow:

@@ -1,0 +1,86 @@
+"""Looking through a session for a pattern, from an event on or back."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from fmemory_tools._damage import Damaged
+from fmemory_tools.stepper.brief import matches
+from fmemory_tools.stepper.timeline import Timeline
+
+if TYPE_CHECKING:
+    from fmemory import Event
+
+ROWS_AT_A_TIME: Final = 64
+
+
+class BadPattern(ValueError):  # noqa: N818 - what was typed, told in the status line
+    """The text is no regular expression; the message says why."""
+
+
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """The pattern of a text: case counts only if the text has capitals, as with `less -i`.
+
+    >>> bool(compile_pattern("error").search("AssertionError"))
+    True
+    >>> bool(compile_pattern("Error").search("error"))
+    False
+
+    Raises:
+        BadPattern: It is no regular expression.
+    """
+    flags = re.IGNORECASE if text == text.lower() else re.NOFLAG
+    try:
+        with warnings.catch_warnings():
+            # What a later Python may read otherwise is no concern of who types a pattern.
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(text, flags)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadPattern(str(error)) from error
+
+
+def find_row(
+    timeline: Timeline,
+    pattern: re.Pattern[str],
+    start: int,
+    *,
+    forward: bool,
+    goes_on: Callable[[int], bool],
+) -> int | None:
+    """The row of the nearest event that matches; None if there is none, or it was ended.
+
+    Args:
+        start: The first row that is looked at; the others follow, or precede it.
+        goes_on: Told the row that is looked at; looking ends when it says no.
+
+    Raises:
+        StorageError: The store failed. Damaged events are passed by.
+
+    Cost: reads every event that is looked at.
+    """
+    events = _forward(timeline, start) if forward else _backward(timeline, start)
+    for event in events:
+        number = event.revision - 1
+        if not goes_on(number):
+            return None
+        if matches(event, pattern):
+            return number
+    return None
+
+
+def _forward(timeline: Timeline, start: int) -> Iterator[Event]:
+    for event in timeline.events(start, timeline.count):
+        if not isinstance(event, Damaged):
+            yield event
+
+
+def _backward(timeline: Timeline, start: int) -> Iterator[Event]:
+    stop = min(start + 1, timeline.count)
+    while stop > 0:
+        first = max(0, stop - ROWS_AT_A_TIME)
+        found = [one for one in timeline.events(first, stop) if not isinstance(one, Damaged)]
+        yield from reversed(found)
+        stop = first
