@@ -30,6 +30,7 @@ from fmemory_tools.commands import (
     show,
     state,
     stats,
+    step,
     tail,
     verify,
 )
@@ -68,6 +69,7 @@ app.command(cls=Command, epilog=sessions.EPILOG)(sessions.sessions)
 app.command(cls=Command, epilog=state.EPILOG)(state.state)
 app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
 app.command(cls=Command, epilog=history.EPILOG)(history.history)
+app.command(cls=Command, epilog=step.EPILOG)(step.step)
 app.command(cls=Command, epilog=tail.EPILOG)(tail.tail)
 app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
 app.command(cls=Command, epilog=head.EPILOG)(head.head)

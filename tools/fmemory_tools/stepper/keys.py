@@ -31,6 +31,7 @@ class Act(StrEnum):
     TEXT_DOWN = "text down"
     TEXT_UP = "text up"
     HELP = "help"
+    RELOAD = "reload"
     STOP = "stop"
     SUSPEND = "suspend"
     QUIT = "quit"
@@ -56,6 +57,7 @@ _KEYS: Final = {
     Act.TEXT_DOWN: "J",
     Act.TEXT_UP: "K",
     Act.HELP: "? h",
+    Act.RELOAD: "R",
     Act.STOP: "escape ctrl+c",
     Act.SUSPEND: "ctrl+z",
     Act.QUIT: "q Q ctrl+q",
@@ -94,7 +96,7 @@ KEYS, AS IN LESS
   j  k  down  up       the next or previous event; 10j goes ten on
   space  b             a page on or back; d and u half a page
   g  G                 the first or the last event
-  812g                 the event with seq 812, or the next one of the session
+  812g                 event 812, or the session's last one before it
   50p                  half way through the session
   F                    go to the end and follow it; any move ends that
   /pattern             the next event in which a regular expression is found
@@ -102,6 +104,7 @@ KEYS, AS IN LESS
   Enter                the whole event, page by page
   Tab                  keys go to the next pane; Esc brings them back
   J  K                 scroll what the event holds
+  R                    read again what was read, as after an erasure
   Ctrl-C               end a search, or following
   ?  h                 these keys
   q                    quit

@@ -189,9 +189,11 @@ class TextPane(Widget):
         self._title = title
         self._lines: Sequence[Line] = ()
         self._rows: list[Row] = []
-        self._mark: re.Pattern[str] | None = None
+        self.mark: re.Pattern[str] | None = None
         self._shows_new = False
+        self._width = 0
         self.top = 0
+        self.matched = 0
         self.is_active = False
 
     @property
@@ -213,13 +215,17 @@ class TextPane(Widget):
         shows_new: bool = False,
     ) -> None:
         """Show a text from its start, or from where a match or something new is in view."""
-        self._title, self._lines, self._mark, self._shows_new = title, lines, mark, shows_new
+        self._title, self._lines, self.mark, self._shows_new = title, lines, mark, shows_new
+        self._place()
+
+    def _place(self) -> None:
+        """Wrap the text, and choose what of it is in view."""
         self._wrap()
         self.top = 0
-        if mark is not None:
+        if self.mark is not None:
             self.go_to_match(0)
-        elif shows_new:
-            row = first_new(lines, self.size.width)
+        elif self._shows_new:
+            row = first_new(self._lines, self.size.width)
             # Enough of it is in view if all of the text is, or it stands in the first rows.
             self.scroll_rows(0 if row < self.page_rows else row - 1)
         self.refresh()
@@ -261,8 +267,11 @@ class TextPane(Widget):
         return False
 
     def on_resize(self) -> None:
-        """Wrap the text anew."""
-        self._wrap()
+        """Wrap the text anew if the width is another one."""
+        if not self._width:
+            self._place()
+        elif self._width != self.size.width:
+            self._wrap()
         self.scroll_rows(0)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
@@ -293,7 +302,9 @@ class TextPane(Widget):
         return strip_of([(title, style), (rule + more + "─", style)], width)
 
     def _wrap(self) -> None:
-        self._rows = wrap(self._lines, self.size.width, self._mark)
+        # Before there is a width there are no rows: a long text would have one a character.
+        self._width = self.size.width
+        self._rows = wrap(self._lines, self._width, self.mark) if self._width else []
 
 
 def one_line_keeping(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from fmemory_tools._damage import Damaged
@@ -42,33 +42,19 @@ def compile_pattern(text: str) -> re.Pattern[str]:
         raise BadPattern(str(error)) from error
 
 
-def find_row(
-    timeline: Timeline,
-    pattern: re.Pattern[str],
-    start: int,
-    *,
-    forward: bool,
-    goes_on: Callable[[int], bool],
-) -> int | None:
-    """The row of the nearest event that matches; None if there is none, or it was ended.
-
-    Args:
-        start: The first row that is looked at; the others follow, or precede it.
-        goes_on: Told the row that is looked at; looking ends when it says no.
+def look(
+    timeline: Timeline, pattern: re.Pattern[str], start: int, *, forward: bool
+) -> Iterator[tuple[int, bool]]:
+    """Each row that is looked at, beginning with `start`, and whether its event matches.
 
     Raises:
         StorageError: The store failed. Damaged events are passed by.
 
-    Cost: reads every event that is looked at.
+    Cost: reads the events by pages, as rows are asked for.
     """
     events = _forward(timeline, start) if forward else _backward(timeline, start)
     for event in events:
-        number = event.revision - 1
-        if not goes_on(number):
-            return None
-        if matches(event, pattern):
-            return number
-    return None
+        yield event.revision - 1, matches(event, pattern)
 
 
 def _forward(timeline: Timeline, start: int) -> Iterator[Event]:

@@ -118,13 +118,14 @@ class States:
         self._told.move_to_end(number)
         return known
 
+    def forget(self) -> None:
+        """Tell everything anew that is asked for from now on."""
+        self._told.clear()
+        self._walk = _Walk()
+
     def _tell(self, number: int) -> Told:
         if not self._walk.next_row <= number < self._walk.next_row + ROWS_AHEAD:
-            first = max(0, number - ROWS_BACK)
-            try:
-                problem = self._begin(first, number)
-            except HistoryCompacted as error:
-                return Told(problem=f"the state of then cannot be told: {error}")
+            problem = self._begin(max(0, number - ROWS_BACK), number)
             if problem is not None:
                 return problem
         return self._go(number)
@@ -132,75 +133,70 @@ class States:
     def _begin(self, first: int, number: int) -> Told | None:
         """Begin a fold as of before the first row; what is told instead if that cannot be."""
         self._walk = _Walk()
-        if first == 0:
-            return None
-        event = self._timeline.event(first)
+        event = self._timeline.event(first) if first > 0 else None
         if event is None:
-            return Told(problem="there is no such event")
+            return None
         try:
-            return self._begin_after(event.seq - 1, first, number)
+            view, _, damaged = load_state(
+                self._memory, self._memory.at(event.seq - 1), self._session_id
+            )
+            self._seed(view)
         except HistoryCompacted as error:
             return self._begin_at_floor(error, number)
-
-    def _begin_at_floor(self, error: HistoryCompacted, number: int) -> Told | None:
-        """Begin at the first moment that can still be told, if that is not too late."""
-        row = self._timeline.row_at(error.floor + 1)
-        is_past_all = self._timeline.last_seq <= error.floor
-        if is_past_all or row > number:
-            wanted = self._timeline.event(number)
-            if wanted is None or wanted.seq < error.floor:
-                raise error
-            self._walk = _seeded(self._memory.at(error.floor), self._session_id, number + 1)
-            return Told(
-                state=self._walk.snapshot(),
-                problem="what it changed cannot be told: the data of before were erased",
-            )
-        self._walk = _seeded(self._memory.at(error.floor), self._session_id, row)
-        return None
-
-    def _begin_after(self, seq: int, first: int, number: int) -> Told | None:
-        view, _, damaged = load_state(self._memory, self._memory.at(seq), self._session_id)
-        if damaged is None:
-            self._walk = _seeded(view, self._session_id, first)
-            return None
-        row = self._timeline.row_at(view.seq + 1)
-        self._walk = _seeded(view, self._session_id, row)
-        if number - row <= ROWS_PAST_DAMAGE:
+        if damaged is None or number - self._walk.next_row <= ROWS_PAST_DAMAGE:
             return None
         return Told(
             state=self._walk.snapshot(),
             problem=f"{damaged}; this is the state as of event {view.seq}, before the damage",
         )
 
+    def _begin_at_floor(self, error: HistoryCompacted, number: int) -> Told | None:
+        """Begin at the first moment that can still be told, if that is not too late."""
+        row = self._timeline.row_after(error.floor)
+        if row > number + 1:
+            # The fold begins with the first event, and tells what is still known of each.
+            return None
+        self._seed(self._memory.at(error.floor))
+        if row <= number:
+            return None
+        problem = "what it changed cannot be told: data of before were erased"
+        return Told(state=self._walk.snapshot(), problem=problem)
+
+    def _seed(self, view: LogView) -> None:
+        """Go on from a moment of the past."""
+        self._walk = _seeded(view, self._session_id, self._timeline.row_after(view.seq))
+
     def _go(self, number: int) -> Told:
         """Apply events up to a row, and keep what each of them tells."""
-        walk = self._walk
         told = Told(problem="there is no such event")
-        for event in self._timeline.events(walk.next_row, number + 1):
+        for event in self._timeline.events(self._walk.next_row, number + 1):
             if isinstance(event, Damaged):
-                walk.problem = f"{event}; it is left out of the state"
+                self._walk.problem = f"{event}; it is left out of the state"
                 continue
-            if walk.is_doubted and not _is_hollow(event):
-                walk = self._begin_again(walk, event)
-            told = walk.apply(event)
+            if self._walk.is_doubted and not is_hollow(event):
+                self._ask(event.seq - 1)
+            told = self._walk.apply(event)
             if event.type == "transcript_truncated":
                 told = self._heard_again(told, event)
+            if self._walk.is_doubted and event.revision > number:
+                self._ask(event.seq)
+                told = replace(
+                    told,
+                    state=self._walk.snapshot(),
+                    problem=self._walk.unknown or self._walk.problem,
+                )
             self._keep(event.revision - 1, told)
-        if walk.next_row <= number:
+        if self._walk.next_row <= number:
             # The row that is asked for is damaged itself, or not there.
-            return Told(state=walk.snapshot(), problem=walk.problem or told.problem)
+            return Told(state=self._walk.snapshot(), problem=self._walk.problem or told.problem)
         return told
 
-    def _begin_again(self, walk: _Walk, event: Event) -> _Walk:
-        """The state before an event that follows hollow ones: as the log tells it, if it does."""
-        if event.seq <= walk.floor:
-            return walk
+    def _ask(self, seq: int) -> None:
+        """What hollow events left behind, as the log knows it; else the state is not known."""
         try:
-            view = self._memory.at(event.seq - 1)
-            self._walk = _seeded(view, self._session_id, event.revision - 1)
+            self._seed(self._memory.at(seq))
         except HistoryCompacted as error:
-            walk.floor = error.floor
-        return self._walk
+            self._walk.unknown = f"the state of then cannot be told: {error}"
 
     def _heard_again(self, told: Told, event: Event) -> Told:
         """The moment after messages were cut off, with those that are the last ones now."""
@@ -233,7 +229,7 @@ class _Walk:
         features: The checklist as it is shown; None = it has changed since it was made.
         problem: What the state leaves out.
         is_doubted: Data of an event that was applied are gone, so the log is to be asked.
-        floor: Up to this event the log cannot tell a state.
+        unknown: Why the state is not known at all; "" = it is.
     """
 
     next_row: int = 0
@@ -242,7 +238,7 @@ class _Walk:
     features: tuple[Feature, ...] | None = None
     problem: str = ""
     is_doubted: bool = False
-    floor: int = 0
+    unknown: str = ""
 
     def apply(self, event: Event) -> Told:
         """Fold the next event."""
@@ -254,13 +250,15 @@ class _Walk:
             self.messages.pop()
         if event.type == "transcript_appended" and isinstance(event.data, dict):
             self.hear(messages_of(event.data))
-        if _is_hollow(event):
+        if is_hollow(event):
             self.is_doubted = True
             self.problem = f"the data of event {event.seq} are gone: the state leaves them out"
-        return Told(change, self.snapshot(), self.problem)
+        return Told(change, self.snapshot(), self.unknown or self.problem)
 
-    def snapshot(self) -> Snapshot:
-        """The state it has come to."""
+    def snapshot(self) -> Snapshot | None:
+        """The state it has come to; None if that is not known."""
+        if self.unknown:
+            return None
         fold = self.fold
         if self.features is None:
             self.features = tuple([_feature(fold, one) for one in fold.features])
@@ -282,7 +280,7 @@ class _Walk:
             self.messages.append(_spoken(number, message))
 
 
-def _is_hollow(event: Event) -> bool:
+def is_hollow(event: Event) -> bool:
     """Whether what an event held is erased, forgotten or lost."""
     return event.erased or event.type in (FORGOTTEN_TYPE, LOST_TYPE)
 

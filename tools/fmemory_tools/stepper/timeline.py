@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from fmemory_tools._damage import Damaged, readable
@@ -57,14 +56,13 @@ class EventRow:
 class Timeline:
     """The events of one session, by row.
 
-    May be used from any number of threads.
+    One thread at a time may read; `row`, `missing` and `count` may be asked meanwhile.
     """
 
     def __init__(self, memory: LogBackend, session_id: str) -> None:
         self.session_id = session_id
         self._memory = memory
         self._stream = ("session", session_id)
-        self._lock = Lock()
         self._pages: OrderedDict[int, tuple[EventRow, ...]] = OrderedDict()
         # Places that are known: revision and seq, both ascending. Before the first event is 0, 0.
         self._revisions = [0]
@@ -128,12 +126,10 @@ class Timeline:
         """
         first = page * PAGE_ROWS
         stop = min(self._count, first + PAGE_ROWS)
-        rows = tuple(self._rows(first, stop))
-        with self._lock:
-            self._pages[page] = rows
-            self._pages.move_to_end(page)
-            while len(self._pages) > PAGES_KEPT:
-                self._pages.popitem(last=False)
+        self._pages[page] = tuple(self._rows(first, stop))
+        self._pages.move_to_end(page)
+        while len(self._pages) > PAGES_KEPT:
+            self._pages.popitem(last=False)
 
     def events(self, first: int, stop: int) -> Iterator[Event | Damaged]:
         """The events of these rows by seq, each read when it is asked for by pages.
@@ -166,10 +162,18 @@ class Timeline:
             damaged = damaged or event
         return damaged
 
+    def row_after(self, seq: int) -> int:
+        """The row of the session's first event after a seq; one more than there are if none is."""
+        found = self._first_event(seq)
+        return self._count if found is None else found - 1
+
     def row_at(self, seq: int) -> int:
-        """The row of the first event of the session at or after a seq; the last row after all."""
-        found = self._first_event(seq - 1)
-        return max(0, self._count - 1) if found is None else found - 1
+        """The row of a seq or of the session's last event before it; the first row before all."""
+        return max(0, self.row_after(seq) - 1)
+
+    def forget(self) -> None:
+        """Read everything anew that is asked for from now on, as an erasure may have changed it."""
+        self._pages.clear()
 
     # Private
 
@@ -241,24 +245,22 @@ class Timeline:
 
     def _places_around(self, revision: int) -> tuple[tuple[int, int], tuple[int, int] | None]:
         """The nearest known places: at or before a revision, and after it if there is one."""
-        with self._lock:
-            at = bisect_right(self._revisions, revision)
-            below = self._revisions[at - 1], self._seqs[at - 1]
-            if at == len(self._revisions):
-                return below, None
-            return below, (self._revisions[at], self._seqs[at])
+        at = bisect_right(self._revisions, revision)
+        below = self._revisions[at - 1], self._seqs[at - 1]
+        if at == len(self._revisions):
+            return below, None
+        return below, (self._revisions[at], self._seqs[at])
 
     def _place(self, revision: int, seq: int) -> None:
         """Remember where an event lies."""
-        with self._lock:
-            at = bisect_left(self._revisions, revision)
-            if at < len(self._revisions) and self._revisions[at] == revision:
-                return
-            self._revisions.insert(at, revision)
-            self._seqs.insert(at, seq)
-            if len(self._revisions) > _PLACES_KEPT:
-                # Every other one is as good a start as all.
-                del self._revisions[1:-1:2], self._seqs[1:-1:2]
+        at = bisect_left(self._revisions, revision)
+        if at < len(self._revisions) and self._revisions[at] == revision:
+            return
+        self._revisions.insert(at, revision)
+        self._seqs.insert(at, seq)
+        if len(self._revisions) > _PLACES_KEPT:
+            # Every other one is as good a start as all.
+            del self._revisions[1:-1:2], self._seqs[1:-1:2]
 
 
 def _row_of(event: Event, why: str) -> EventRow:
