@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
-from textual.events import Resize
 
 from fmemory.errors import StorageError
 from fmemory_tools._console import BAD, FAINT, KIND, NUMBER, STRONG
@@ -58,6 +57,7 @@ class StepApp(App[None]):
         follows: Begin at the end, and stay there while events come.
     """
 
+    TITLE = "fmemory step"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
 
@@ -88,16 +88,22 @@ class EventsScreen(LessScreen):
     #texts { height: 1fr; layout: horizontal; }
     #event, #state { width: 1fr; }
     #state { margin-left: 1; }
-    .narrow #state { display: none; margin-left: 0; }
-    .narrow.states #state { display: block; }
-    .narrow.states #event { display: none; }
-    .wide #main { layout: horizontal; }
-    .wide #list { width: 1fr; height: 100%; }
-    .wide #texts { layout: vertical; width: 1fr; margin-left: 1; }
-    .wide #event, .wide #state { width: 100%; height: 1fr; }
-    .wide #state { margin-left: 0; }
+    .-narrow #state { display: none; margin-left: 0; }
+    .-narrow.states #state { display: block; }
+    .-narrow.states #event { display: none; }
+    .-wide #main { layout: horizontal; }
+    .-wide #list { width: 1fr; height: 100%; }
+    .-wide #texts { layout: vertical; width: 1fr; margin-left: 1; }
+    .-wide #event, .-wide #state { width: 100%; height: 1fr; }
+    .-wide #state { margin-left: 0; }
     """
     )
+
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-narrow"),
+        (NARROW_CELLS, "-normal"),
+        (TALL_LIST_CELLS, "-wide"),
+    ]
 
     def __init__(
         self, memory: LogBackend, session_id: str, *, at: int | None, follows: bool, utc: bool
@@ -139,12 +145,6 @@ class EventsScreen(LessScreen):
         self.set_interval(LOOK_S, self._look)
         self.run_worker(self._read(), name="reader")
         self._refresh()
-
-    def on_resize(self, event: Resize) -> None:
-        """Choose how the panes stand."""
-        width = event.size.width
-        self.set_class(width < NARROW_CELLS, "narrow")
-        self.set_class(width >= TALL_LIST_CELLS, "wide")
 
     def on_event_list_resized(self) -> None:
         """Other rows are in view."""
@@ -317,7 +317,7 @@ class EventsScreen(LessScreen):
             self._at = None if event is None or isinstance(event, Damaged) else shown_time(event)
             mark = self.pattern if self._marked == row else None
             self.panes[0].show(_title(event), held, mark=mark)
-            self.panes[1].show(_state_title(event), state, shows_new=True)
+            self.panes[1].show_again(_state_title(event), state)
             self._refresh()
 
         return show
@@ -403,7 +403,7 @@ class EventsScreen(LessScreen):
             if self.follows:
                 words = ("waiting for events; Ctrl-C ends that", KIND)
         share = (selected + 1) * 100 // count if count else 100
-        place = f"{min(selected + 1, count):,} of {count:,} {share}%"
+        place = f"{min(selected + 1, count):,} of {count:,}  {share}%"
         self.query_one("#bar", Bar).say([words], [(f"  {place}", NUMBER)])
 
 

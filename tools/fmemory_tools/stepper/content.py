@@ -24,6 +24,8 @@ PANE_CHARACTERS_MAX: Final = 20_000
 """So much of an event is in a pane; the pager has all of it."""
 OBJECTIVE_CHARACTERS_MAX: Final = 240
 ENTRY_CHARACTERS_MAX: Final = 160
+MESSAGE_CHARACTERS_MAX: Final = 80
+NO_BREAK: Final = "\u00a0"
 _KNOWN_BLOCKS: Final = frozenset({"text", "thinking", "tool_use", "tool_result"})
 
 
@@ -118,11 +120,13 @@ def _first_characters(one: Line, characters: int) -> Line:
 def _head_lines(event: Event, *, utc: bool) -> Iterator[Line]:
     occurred = event.occurred_at
     when = show_time(event.recorded_at if occurred is None else occurred, utc=utc)
-    yield line((f"{event.seq} ", NUMBER), (event.type, KIND), (f"  {when}", FAINT))
+    # A time is not broken where its line is.
+    yield line((event.type, KIND), (f" {when.replace(' ', NO_BREAK)}", FAINT))
     who: list[Span] = []
     if event.actor is not None:
         who += [("by ", FAINT), (event.actor, WHO)]
-    if event.run_id is not None:
+    # Importers call a run as its session.
+    if event.run_id is not None and event.stream[1:] != (event.run_id,):
         who += [(" in run " if who else "in run ", FAINT), (event.run_id, WHO)]
     if who:
         yield line(*who)
@@ -306,9 +310,10 @@ def _progress_lines(state: Snapshot, changed: set[str]) -> Iterator[Line]:
 def _message_lines(state: Snapshot, changed: set[str]) -> Iterator[Line]:
     yield _heading("messages", _how_many(state.message_count, state.messages))
     for one in state.messages:
-        words = shorten(one.text, ENTRY_CHARACTERS_MAX)
-        spoken = (words, BAD if one.is_error else "")
-        yield _entry((f"{one.role} ", STRONG), spoken, is_new=str(one.number) in changed)
+        words = shorten(one.text, MESSAGE_CHARACTERS_MAX)
+        gutter = _gutter(is_new=str(one.number) in changed)
+        # What is new of a message stands in the event: the features are not scrolled away for it.
+        yield line(gutter, (f"{one.role} ", STRONG), (words, BAD if one.is_error else ""), hang=4)
 
 
 def _heading(name: str, count: str) -> Line:

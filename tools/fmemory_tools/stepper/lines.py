@@ -88,14 +88,15 @@ def wrap(lines: Sequence[Line], width: int, mark: re.Pattern[str] | None = None)
     return rows
 
 
-def first_new(lines: Sequence[Line], width: int) -> int:
-    """The row at which the first line begins that tells something new; 0 if none does."""
+def first_new(lines: Sequence[Line], width: int) -> range:
+    """The rows of the first line that tells something new; an empty range if none does."""
     row = 0
     for one in lines:
+        rows = len(_wrap_line(one, max(1, width), None))
         if one.is_new:
-            return row
-        row += len(_wrap_line(one, max(1, width), None))
-    return 0
+            return range(row, row + rows)
+        row += rows
+    return range(0)
 
 
 def _wrap_line(one: Line, width: int, mark: re.Pattern[str] | None) -> list[Row]:

@@ -190,7 +190,6 @@ class TextPane(Widget):
         self._lines: Sequence[Line] = ()
         self._rows: list[Row] = []
         self.mark: re.Pattern[str] | None = None
-        self._shows_new = False
         self._width = 0
         self.top = 0
         self.matched = 0
@@ -207,28 +206,27 @@ class TextPane(Widget):
         return len(self._rows)
 
     def show(
-        self,
-        title: str,
-        lines: Sequence[Line],
-        *,
-        mark: re.Pattern[str] | None = None,
-        shows_new: bool = False,
+        self, title: str, lines: Sequence[Line], *, mark: re.Pattern[str] | None = None
     ) -> None:
-        """Show a text from its start, or from where a match or something new is in view."""
-        self._title, self._lines, self.mark, self._shows_new = title, lines, mark, shows_new
-        self._place()
-
-    def _place(self) -> None:
-        """Wrap the text, and choose what of it is in view."""
+        """Show a text from its start, or from where a match is in view."""
+        self._title, self._lines, self.mark = title, lines, mark
         self._wrap()
         self.top = 0
-        if self.mark is not None:
+        if mark is not None:
             self.go_to_match(0)
-        elif self._shows_new:
-            row = first_new(self._lines, self.size.width)
-            # Enough of it is in view if all of the text is, or it stands in the first rows.
-            self.scroll_rows(0 if row < self.page_rows else row - 1)
         self.refresh()
+
+    def show_again(self, title: str, lines: Sequence[Line]) -> None:
+        """Show another version of a text: what is new in it comes into view, if need be."""
+        self._title, self._lines = title, lines
+        self._wrap()
+        self._show_new()
+        self.scroll_rows(0)
+
+    def _show_new(self) -> None:
+        new = first_new(self._lines, self._width)
+        if new and not self.top <= new.start < self.top + self.page_rows:
+            self.top = new.start - 1
 
     def activate(self, is_active: bool) -> None:
         """Show whether keys go here."""
@@ -269,7 +267,9 @@ class TextPane(Widget):
     def on_resize(self) -> None:
         """Wrap the text anew if the width is another one."""
         if not self._width:
-            self._place()
+            self._wrap()
+            self._show_new()
+            self.go_to_match(0)
         elif self._width != self.size.width:
             self._wrap()
         self.scroll_rows(0)
@@ -296,7 +296,8 @@ class TextPane(Widget):
 
     def _heading(self, width: int) -> Strip:
         style = STRONG if self.is_active else FAINT
-        more = "" if not self.bottom else f" {self.top * 100 // self.bottom}% "
+        more = " ↑" * (self.top > 0) + " ↓" * (self.top < self.bottom)
+        more += " " * bool(more)
         title = fit(f"─ {one_line(self._title)} ", min(width, cell_len(one_line(self._title)) + 3))
         rule = "─" * max(0, width - cell_len(title) - len(more) - 1)
         return strip_of([(title, style), (rule + more + "─", style)], width)

@@ -23,7 +23,8 @@ class LessScreen(Screen[None]):
     """Takes keys as `less` does: numbers before them, and a pattern after `/`."""
 
     CSS = """
-    LessScreen { layout: vertical; }
+    LessScreen { layout: vertical; overflow: hidden; }
+    TextPane { height: 1fr; }
     #ask { height: 1; display: none; }
     #slash { width: 1; }
     #pattern { border: none; height: 1; padding: 0; width: 1fr; background: transparent; }
