@@ -24,7 +24,7 @@ from fmemory_tools._event_list import shown_time
 from fmemory_tools.stepper.content import PANE_CHARACTERS_MAX, event_lines, limited, state_lines
 from fmemory_tools.stepper.cursor import Cursor
 from fmemory_tools.stepper.keys import Act
-from fmemory_tools.stepper.lines import Line, Span
+from fmemory_tools.stepper.lines import Span
 from fmemory_tools.stepper.panes import Bar, EventList, TextPane
 from fmemory_tools.stepper.screens import LessScreen, Pager, scroll
 from fmemory_tools.stepper.search import look
@@ -84,22 +84,24 @@ class EventsScreen(LessScreen):
     CSS = (
         LessScreen.CSS
         + """
-    #list { height: 45%; min-height: 4; }
-    #texts { height: 1fr; layout: horizontal; }
-    #event, #state { width: 1fr; }
-    #state { margin-left: 1; }
-    .-narrow #state { display: none; margin-left: 0; }
-    .-narrow.states #state { display: block; }
-    .-narrow.states #event { display: none; }
-    .-wide #main { layout: horizontal; }
-    .-wide #list { width: 1fr; height: 100%; }
-    .-wide #texts { layout: vertical; width: 1fr; margin-left: 1; }
-    .-wide #event, .-wide #state { width: 100%; height: 1fr; }
-    .-wide #state { margin-left: 0; }
+    EventsScreen {
+        #list { height: 45%; min-height: 4; }
+        #texts { height: 1fr; layout: horizontal; }
+        #event { width: 1fr; }
+        #state { width: 1fr; margin-left: 1; }
+        &.-narrow #state { display: none; margin-left: 0; }
+        &.-narrow.states #state { display: block; }
+        &.-narrow.states #event { display: none; }
+        &.-wide #main { layout: horizontal; }
+        &.-wide #list { width: 1fr; height: 100%; }
+        &.-wide #texts { layout: vertical; width: 1fr; height: 100%; margin-left: 1; }
+        &.-wide #event { width: 100%; height: 1fr; }
+        &.-wide #state { width: 100%; height: 1fr; margin-left: 0; }
+    }
     """
     )
 
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - declared so by textual
         (0, "-narrow"),
         (NARROW_CELLS, "-normal"),
         (TALL_LIST_CELLS, "-wide"),
@@ -124,6 +126,7 @@ class EventsScreen(LessScreen):
         self._said: Span = ("", FAINT)
         self._marked: int | None = None
         self._search: Iterator[tuple[int, bool]] | None = None
+        self._asked: Job | None = None
         self._is_due = False
         self._wake = asyncio.Event()
         if follows:
@@ -235,11 +238,11 @@ class EventsScreen(LessScreen):
         self._refresh()
 
     def _go_to_seq(self, seq: int) -> None:
-        self.run_worker(self._finding_seq(seq), group="seq", exclusive=True)
+        def find() -> Show:
+            row = self.timeline.row_at(seq)
+            return lambda: self._go(row)
 
-    async def _finding_seq(self, seq: int) -> None:
-        row = await asyncio.to_thread(self.timeline.row_at, seq)
-        self._go(row)
+        self._ask_for(find)
 
     def _follow(self) -> None:
         self._activate(None)
@@ -283,9 +286,18 @@ class EventsScreen(LessScreen):
                 await asyncio.sleep(LOOK_S)
             else:
                 show()
+            if job is self._asked:
+                self._asked = None
+
+    def _ask_for(self, job: Job) -> None:
+        """Have something read before all else, instead of what was asked for before."""
+        self._asked = job
+        self._wake.set()
 
     def _job(self) -> Job | None:
         """What is to be read next; None if all is there."""
+        if self._asked is not None:
+            return self._asked
         page = self.timeline.missing(self.cursor.visible)
         if page is not None:
             return lambda: self._load(page)
@@ -295,10 +307,7 @@ class EventsScreen(LessScreen):
         if self._search is not None:
             search = self._search
             return lambda: self._look_on(search)
-        if self._is_due:
-            self._is_due = False
-            return self._look_for_more
-        return None
+        return self._look_for_more if self._is_due else None
 
     def _load(self, page: int) -> Show:
         self.timeline.load(page)
@@ -360,6 +369,7 @@ class EventsScreen(LessScreen):
         self.timeline.refresh()
 
         def show() -> None:
+            self._is_due = False
             if self.timeline.count != self.cursor.count:
                 self.cursor.resize(count=self.timeline.count)
                 if self.follows:
@@ -372,19 +382,23 @@ class EventsScreen(LessScreen):
 
     def _open(self) -> None:
         """Show the event, or the state if its pane is active, page by page."""
-        self.run_worker(self._opening(), group="open", exclusive=True)
-
-    async def _opening(self) -> None:
         row, is_state = self.cursor.selected, self.active is self.panes[1]
 
-        def read() -> tuple[str, list[Line]]:
+        def read() -> Show:
             event, told = self.timeline.event(row), self.states.told(row)
-            if is_state:
-                return _state_title(event), list(state_lines(told.state, told))
-            return _title(event), list(event_lines(event, told, utc=self._utc))
+            title = _state_title(event) if is_state else _title(event)
+            lines = list(
+                state_lines(told.state, told)
+                if is_state
+                else event_lines(event, told, utc=self._utc)
+            )
+            mark = self.pattern if self._marked == row else None
+            return lambda: self._show_page(Pager(title, lines, mark))
 
-        title, lines = await asyncio.to_thread(read)
-        self.app.push_screen(Pager(title, lines, self.pattern if self._marked == row else None))
+        self._ask_for(read)
+
+    def _show_page(self, pager: Pager) -> None:
+        self.app.push_screen(pager)
 
     def _refresh(self) -> None:
         self._wake.set()

@@ -88,6 +88,28 @@ def wrap(lines: Sequence[Line], width: int, mark: re.Pattern[str] | None = None)
     return rows
 
 
+def marked(spans: Sequence[Span], mark: re.Pattern[str]) -> list[Span]:
+    """The same spans, split where a match begins and ends; a match may go on across spans."""
+    text = "".join([words for words, _ in spans])
+    found = [match.span() for match in mark.finditer(text) if match.end() > match.start()]
+    if not found:
+        return list(spans)
+    split: list[Span] = []
+    place = 0
+    for words, style in spans:
+        end = place + len(words)
+        at = place
+        for first, last in found:
+            low, high = max(first, at), min(last, end)
+            if low < high:
+                split += [(text[at:low], style)] if at < low else []
+                split.append((text[low:high], MATCH))
+                at = high
+        split += [(text[at:end], style)] if at < end else []
+        place = end
+    return split
+
+
 def first_new(lines: Sequence[Line], width: int) -> range:
     """The rows of the first line that tells something new; an empty range if none does."""
     row = 0
@@ -105,29 +127,8 @@ def _wrap_line(one: Line, width: int, mark: re.Pattern[str] | None) -> list[Row]
     if not one.spans:
         return [()]
     text = "".join([text for text, _ in one.spans])
-    spans = _marked(one.spans, text, mark) if mark is not None else one.spans
+    spans = one.spans if mark is None else marked(one.spans, mark)
     return list(_cut(spans, text, width, indent, hang))
-
-
-def _marked(spans: Sequence[Span], text: str, mark: re.Pattern[str]) -> list[Span]:
-    """The same spans, split where a match begins and ends."""
-    found = [match.span() for match in mark.finditer(text) if match.end() > match.start()]
-    if not found:
-        return list(spans)
-    marked: list[Span] = []
-    place = 0
-    for words, style in spans:
-        end = place + len(words)
-        at = place
-        for first, last in found:
-            low, high = max(first, at), min(last, end)
-            if low < high:
-                marked += [(text[at:low], style)] if at < low else []
-                marked.append((text[low:high], MATCH))
-                at = high
-        marked += [(text[at:end], style)] if at < end else []
-        place = end
-    return marked
 
 
 def _cut(spans: Sequence[Span], text: str, width: int, indent: int, hang: int) -> Iterator[Row]:
@@ -187,6 +188,8 @@ def _reach(text: str, start: int, width: int) -> int:
         return start + max(1, len(piece))
     from rich.cells import cell_len
 
+    if cell_len(piece) == len(piece):
+        return start + max(1, len(piece))
     # Characters without a width of their own belong to the one before them.
     stop, cells = start, 0
     while stop < len(text):

@@ -22,7 +22,17 @@ from textual.widget import Widget
 from fmemory_tools._console import BAD, FAINT, GOOD, KIND, NUMBER, STRONG, WHO
 from fmemory_tools._failure import one_line
 from fmemory_tools.stepper.cursor import Cursor
-from fmemory_tools.stepper.lines import MATCH, PLAIN, Line, Row, Span, clean, first_new, wrap
+from fmemory_tools.stepper.lines import (
+    MATCH,
+    PLAIN,
+    Line,
+    Row,
+    Span,
+    clean,
+    first_new,
+    marked,
+    wrap,
+)
 from fmemory_tools.stepper.timeline import EventRow, Timeline
 
 PAINT: Final = {
@@ -170,8 +180,8 @@ class EventList(Widget):
         left = width - sum(cell_len(text) for text, _ in spans)
         why = f" ({one_line(row.why)})" if row.why else ""
         words = fit(clean(one_line(row.what)) + why, max(0, left)).rstrip()
-        (told,) = wrap([Line(((words, row.style),))], max(1, left), self.mark)[:1]
-        return [*spans, *told]
+        told = [(words, row.style)]
+        return spans + (told if self.mark is None else marked(told, self.mark))
 
     def _time(self, row: EventRow) -> str:
         if row.at is None:

@@ -53,7 +53,8 @@ class LessScreen(Screen[None]):
         if is_asking:
             self._end_asking()
             return
-        key = event.character if event.is_printable and event.character else event.key
+        is_sign = event.is_printable and event.key != "space"
+        key = (event.character if is_sign else None) or event.key
         act, number = self._keys.read(key)
         if act is None:
             self.tell(self._keys.digits and f":{self._keys.digits}")
