@@ -129,6 +129,7 @@ class EventsScreen(LessScreen):
         self._asked: Job | None = None
         self._is_due = False
         self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
         if follows:
             self.cursor.go(self.timeline.count)
         elif at is not None:
@@ -145,7 +146,7 @@ class EventsScreen(LessScreen):
 
     def on_mount(self) -> None:
         """Begin to read, and to look for what is new."""
-        self.set_interval(LOOK_S, self._look)
+        self.set_interval(LOOK_S, self.look)
         self.run_worker(self._read(), name="reader")
         self._refresh()
 
@@ -162,10 +163,16 @@ class EventsScreen(LessScreen):
         """Go on or back."""
         self._go(self.cursor.selected + message.rows)
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether there is something that is to be read before the screen tells all."""
-        return self._job() is not None
+    async def settled(self) -> None:
+        """Wait until all is read that the screen tells."""
+        while self._job() is not None:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def look(self) -> None:
+        """Ask whether the log has grown, as soon as there is nothing else to read."""
+        self._is_due = True
+        self._wake.set()
 
     # Keys
 
@@ -276,6 +283,7 @@ class EventsScreen(LessScreen):
             self._wake.clear()
             job = self._job()
             if job is None:
+                self._idle.set()
                 await self._wake.wait()
                 continue
             try:
@@ -360,10 +368,6 @@ class EventsScreen(LessScreen):
         self._activate(None)
         self._said = ("", FAINT)
         self._go(row)
-
-    def _look(self) -> None:
-        self._is_due = True
-        self._wake.set()
 
     def _look_for_more(self) -> Show:
         self.timeline.refresh()

@@ -24,6 +24,7 @@ PANE_CHARACTERS_MAX: Final = 20_000
 """So much of an event is in a pane; the pager has all of it."""
 OBJECTIVE_CHARACTERS_MAX: Final = 240
 ENTRY_CHARACTERS_MAX: Final = 160
+BYTES_SHOWN: Final = 4096
 MESSAGE_CHARACTERS_MAX: Final = 80
 NO_BREAK: Final = "\u00a0"
 _KNOWN_BLOCKS: Final = frozenset({"text", "thinking", "tool_use", "tool_result"})
@@ -147,8 +148,10 @@ def _held_lines(event: Event) -> Iterator[Line]:
         for message in messages_of(event.data):
             yield from message_lines(message)
     elif isinstance(event.data, bytes):
-        yield line((f"{len(event.data)} bytes", FAINT))
-        yield from text_lines(event.data[:4096].hex(" ", 4), indent=2)
+        first = event.data[:BYTES_SHOWN]
+        cut = f", the first {BYTES_SHOWN:,} of them" if len(event.data) > BYTES_SHOWN else ""
+        yield line((f"{len(event.data):,} bytes{cut}", FAINT))
+        yield from text_lines(first.hex(" ", -4), indent=2)
     elif "." in event.type and event.data is not None:
         yield line(("its data", FAINT))
         yield from value_lines(event.data, indent=2)

@@ -31,6 +31,7 @@ ROWS_AHEAD: Final = 64
 """So far a fold goes on rather than begin anew."""
 ROWS_PAST_DAMAGE: Final = 512
 ENTRIES_SHOWN: Final = 4
+UNTOLD: Final = "what it changed cannot be told: the data of before are gone"
 _CHANGES_FEATURES: Final = frozenset({"feature", "passes", "order"})
 
 
@@ -142,7 +143,12 @@ class States:
             )
             self._seed(view)
         except HistoryCompacted as error:
-            return self._begin_at_floor(error, number)
+            # The first moment that can still be told is late enough, or the log is asked anew.
+            if self._timeline.row_after(error.floor) <= number:
+                self._seed(self._memory.at(error.floor))
+            else:
+                self._walk = _Walk(next_row=number, is_doubted=True)
+            return None
         if damaged is None or number - self._walk.next_row <= ROWS_PAST_DAMAGE:
             return None
         return Told(
@@ -150,25 +156,13 @@ class States:
             problem=f"{damaged}; this is the state as of event {view.seq}, before the damage",
         )
 
-    def _begin_at_floor(self, error: HistoryCompacted, number: int) -> Told | None:
-        """Begin at the first moment that can still be told, if that is not too late."""
-        row = self._timeline.row_after(error.floor)
-        if row > number + 1:
-            # The fold begins with the first event, and tells what is still known of each.
-            return None
-        self._seed(self._memory.at(error.floor))
-        if row <= number:
-            return None
-        problem = "what it changed cannot be told: data of before were erased"
-        return Told(state=self._walk.snapshot(), problem=problem)
-
     def _seed(self, view: LogView) -> None:
         """Go on from a moment of the past."""
         self._walk = _seeded(view, self._session_id, self._timeline.row_after(view.seq))
 
     def _go(self, number: int) -> Told:
         """Apply events up to a row, and keep what each of them tells."""
-        told = Told(problem="there is no such event")
+        told = Told()
         for event in self._timeline.events(self._walk.next_row, number + 1):
             if isinstance(event, Damaged):
                 self._walk.problem = f"{event}; it is left out of the state"
@@ -180,15 +174,14 @@ class States:
                 told = self._heard_again(told, event)
             if self._walk.is_doubted and event.revision > number:
                 self._ask(event.seq)
-                told = replace(
-                    told,
-                    state=self._walk.snapshot(),
-                    problem=self._walk.unknown or self._walk.problem,
-                )
-            self._keep(event.revision - 1, told)
+                why = self._walk.why or ("" if told.change else UNTOLD)
+                return Told(told.change, self._walk.snapshot(), why)
+            if not self._walk.is_doubted:
+                self._keep(event.revision - 1, told)
         if self._walk.next_row <= number:
             # The row that is asked for is damaged itself, or not there.
-            return Told(state=self._walk.snapshot(), problem=self._walk.problem or told.problem)
+            walk = self._walk
+            return Told(None, walk.snapshot(), walk.why or "there is no such event")
         return told
 
     def _ask(self, seq: int) -> None:
@@ -244,7 +237,7 @@ class _Walk:
         """Fold the next event."""
         change = self.fold.apply(event)
         self.next_row = event.revision
-        if any(delta.part in _CHANGES_FEATURES for delta in change.deltas):
+        if change.deltas and any(one.part in _CHANGES_FEATURES for one in change.deltas):
             self.features = None
         while self.messages and self.messages[-1].number > self.fold.message_count:
             self.messages.pop()
@@ -253,7 +246,13 @@ class _Walk:
         if is_hollow(event):
             self.is_doubted = True
             self.problem = f"the data of event {event.seq} are gone: the state leaves them out"
-        return Told(change, self.snapshot(), self.unknown or self.problem)
+        # A difference to a state that is not known is none.
+        return Told(None if self.unknown else change, self.snapshot(), self.why)
+
+    @property
+    def why(self) -> str:
+        """Why the state is not known, or not whole; "" = it is."""
+        return self.unknown or self.problem
 
     def snapshot(self) -> Snapshot | None:
         """The state it has come to; None if that is not known."""
@@ -276,7 +275,10 @@ class _Walk:
     def hear(self, messages: list[JsonObject]) -> None:
         """Take in the newest messages."""
         last = messages[-ENTRIES_SHOWN:]
-        for number, message in enumerate(last, self.fold.message_count - len(last) + 1):
+        first = self.fold.message_count - len(last) + 1
+        while self.messages and self.messages[-1].number >= first:
+            self.messages.pop()
+        for number, message in enumerate(last, first):
             self.messages.append(_spoken(number, message))
 
 
