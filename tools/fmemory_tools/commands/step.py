@@ -40,7 +40,7 @@ def step(
     utc: UtcOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Step through a session: its events, what each changed, and the state after it.
+    """Step through a session: each event, and the state after it.
 
     Keys are as in less: j and k, space and b, g and G, / and n, F follows what is being written,
     ? shows all of them, q quits. Nothing is written to the store.

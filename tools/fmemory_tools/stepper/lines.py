@@ -127,6 +127,8 @@ def _wrap_line(one: Line, width: int, mark: re.Pattern[str] | None) -> list[Row]
     if not one.spans:
         return [()]
     text = "".join([text for text, _ in one.spans])
+    if mark is None and len(text) <= width - indent and text.isascii():
+        return [((" " * indent, PLAIN), *one.spans) if indent else one.spans]
     spans = one.spans if mark is None else marked(one.spans, mark)
     return list(_cut(spans, text, width, indent, hang))
 
