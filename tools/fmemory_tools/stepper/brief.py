@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from fmemory.replay._facts import STEP_TYPE
+from fmemory.replay._failures import failure_in, step_of
 from fmemory_tools._console import BAD, FAINT, GOOD, KIND, STRONG
 from fmemory_tools._summary import (
     FORGOTTEN_TYPE,
@@ -66,7 +68,8 @@ def brief(event: Event) -> tuple[str, str, str]:
         return _brief_messages(kind, data)
     if event.type == "feature_pass_updated":
         return kind, describe(event, with_reason=False), GOOD if data.get("passes") is True else BAD
-    if event.type == "checkpoint_recorded" and data.get("status") == "failed":
+    failed = event.type == "checkpoint_recorded" and data.get("status") == "failed"
+    if failed or _fails_as_step(event):
         return kind, describe(event, with_reason=False), BAD
     return (
         kind,
@@ -110,12 +113,26 @@ def messages_of(data: JsonObject) -> list[JsonObject]:
 
 
 def is_error(message: JsonObject) -> bool:
-    """Whether a message is, or holds, the answer of a tool that failed."""
+    """Whether a message is, or holds, the answer of a tool that failed, as `report` tells it."""
+    if message.get("is_error") is True:
+        return True
     blocks = message.get("blocks")
-    held = blocks if isinstance(blocks, list) else []
-    return message.get("is_error") is True or any(
-        isinstance(one, dict) and one.get("is_error") is True for one in held
-    )
+    for one in blocks if isinstance(blocks, list) else []:
+        if isinstance(one, dict) and (one.get("is_error") is True or _fails(one)):
+            return True
+    is_answer = message.get("role") == "tool" or bool(message.get("tool_call_id"))
+    return is_answer and failure_in(str(message.get("content", ""))) is not None
+
+
+def _fails(block: JsonObject) -> bool:
+    text = block.get("content") if block.get("type") == "tool_result" else None
+    return isinstance(text, str) and failure_in(text) is not None
+
+
+def _fails_as_step(event: Event) -> bool:
+    """Whether an event is a step of a harness that keeps actions beside messages, and failed."""
+    step = step_of(event.data) if event.type == STEP_TYPE and event.data is not None else None
+    return step is not None and failure_in(step[1]) is not None
 
 
 def matches(event: Event, pattern: re.Pattern[str]) -> bool:
