@@ -137,7 +137,7 @@ class EventsScreen(LessScreen):
 
     def compose(self) -> ComposeResult:
         """The title, the list, the panes and the last line."""
-        yield Bar(id="title", reverse=True)
+        yield Bar(id="title")
         with Container(id="main"):
             yield self.list
             with Container(id="texts"):
@@ -414,7 +414,9 @@ class EventsScreen(LessScreen):
             return
         count, selected = self.cursor.count, self.cursor.selected
         when = "" if self._at is None else _moment(self._at, utc=self._utc)
-        self.query_one("#title", Bar).say([(f" {self._session_id}", STRONG)], [(f" {when} ", "")])
+        self.query_one("#title", Bar).say(
+            [("session ", FAINT), (self._session_id, STRONG)], [(f"  {when}", FAINT)]
+        )
         words = self._said
         if not words[0]:
             words = ("? keys  q quit", FAINT)

@@ -131,7 +131,9 @@ def _fails(block: JsonObject) -> bool:
 
 def _fails_as_step(event: Event) -> bool:
     """Whether an event is a step of a harness that keeps actions beside messages, and failed."""
-    step = step_of(event.data) if event.type == STEP_TYPE and event.data is not None else None
+    if event.type != STEP_TYPE or isinstance(event.data, bytes):
+        return False
+    step = step_of(event.data)
     return step is not None and failure_in(step[1]) is not None
 
 

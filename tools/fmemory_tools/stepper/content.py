@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PANE_CHARACTERS_MAX: Final = 20_000
 """So much of an event is in a pane; the pager has all of it."""
-OBJECTIVE_CHARACTERS_MAX: Final = 240
+OBJECTIVE_CHARACTERS_MAX: Final = 160
 ENTRY_CHARACTERS_MAX: Final = 160
 BYTES_SHOWN: Final = 4096
 MESSAGE_CHARACTERS_MAX: Final = 80

@@ -79,11 +79,10 @@ class Bar(Widget):
 
     DEFAULT_CSS = "Bar { height: 1; }"
 
-    def __init__(self, *, style: str = PLAIN, reverse: bool = False, id: str) -> None:  # noqa: A002
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - textual's name
         super().__init__(id=id)
         self._left: Sequence[Span] = ()
         self._right: Sequence[Span] = ()
-        self._base = SELECTED if reverse else PAINT[style]
 
     @property
     def text(self) -> str:
@@ -101,8 +100,8 @@ class Bar(Widget):
         del y
         width = self.size.width
         right_cells = min(width, sum(cell_len(text) for text, _ in self._right))
-        left = strip_of(self._left, max(0, width - right_cells), self._base)
-        return Strip([*left, *strip_of(self._right, right_cells, self._base)])
+        left = strip_of(self._left, max(0, width - right_cells))
+        return Strip([*left, *strip_of(self._right, right_cells)])
 
 
 class EventList(Widget):
@@ -267,7 +266,9 @@ class TextPane(Widget):
         )
         for number in numbers:
             if any(style == MATCH for _, style in self._rows[number]):
-                self.top = number if number >= self.page_rows else 0
+                # With a few rows of what stands before it, unless it is in view anyway.
+                before = self.page_rows // 4
+                self.top = number - before if number >= self.page_rows else 0
                 self.top = min(self.top, self.bottom)
                 self.matched = number
                 self.refresh()

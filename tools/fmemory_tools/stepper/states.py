@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from fmemory.errors import HistoryCompacted, StorageError
 from fmemory.replay._changes import ChangeFold
 from fmemory_tools._damage import Damaged, load_state
-from fmemory_tools._summary import FORGOTTEN_TYPE
+from fmemory_tools._summary import FORGOTTEN_TYPE, role_word
 from fmemory_tools.stepper.brief import LOST_TYPE, brief_message, is_error, messages_of
 from fmemory_tools.stepper.timeline import Timeline
 
@@ -294,8 +294,7 @@ def _feature(fold: ChangeFold, feature_id: str) -> Feature:
 
 
 def _spoken(number: int, message: JsonObject) -> Spoken:
-    role = str(message.get("role", ""))
-    return Spoken(number, role, brief_message(message), is_error(message))
+    return Spoken(number, role_word(message), brief_message(message), is_error(message))
 
 
 def _seeded(view: LogView, session_id: str, next_row: int) -> _Walk:
