@@ -34,6 +34,8 @@ def test_the_commands_are_these() -> None:
         "log",
         "show",
         "sessions",
+        "runs",
+        "report",
         "state",
         "diff",
         "history",
