@@ -26,17 +26,16 @@ from fmemory import (
     SessionManifest,
 )
 from fmemory.replay import Delta, Part
-from fmemory_tools.stepper.states import ENTRIES_SHOWN, ROWS_BACK, States, Told
+from fmemory_tools.stepper.states import ENTRIES_SHOWN, ROWS_BACK, ROWS_PAST_DAMAGE, States, Told
 from fmemory_tools.stepper.timeline import PAGE_ROWS, Timeline
 from tests.tools.helpers import bytes_of, change_one_byte
 
 EVENTS = 250
 
 
-@pytest.fixture(params=["segments", "sqlite"])
+@pytest.fixture(params=["{}", "sqlite:///{}.db", "jsonl:{}"], ids=["segments", "sqlite", "jsonl"])
 def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JournalBackend]:
-    path = tmp_path / "memory"
-    target = path if request.param == "segments" else f"sqlite:///{path}.db"
+    target = str(request.param).format(tmp_path / "memory")
     with fmemory.open(target, durability="os") as memory:
         yield memory
 
@@ -207,6 +206,25 @@ def test_a_damaged_event_is_told_and_left_out(tmp_path: Path) -> None:
     state = told[2].state
     assert state is not None
     assert [one["summary"] for one in state.progress if isinstance(one, dict)] == ["whole"]
+
+
+def test_far_from_damage_the_state_before_it_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with fmemory.open(path) as memory:
+        memory.session("s").append_progress_entry(ProgressEntry("r", "whole"))
+        memory.session("s").append_progress_entry(ProgressEntry("r", "damaged"))
+        memory.append(
+            ("session", "s"), [NewEvent("my.own", number) for number in range(2 * ROWS_PAST_DAMAGE)]
+        )
+    change_one_byte(path, b"damaged")
+    with fmemory.open(path, read_only=True) as memory:
+        timeline = Timeline(memory, "s")
+        told = States(memory, timeline).told(timeline.count - 1)
+
+    assert "event 2 is damaged" in told.problem
+    assert "the state as of event 1" in told.problem
+    assert told.state is not None
+    assert told.state.progress_count == 1
 
 
 def test_rows_of_any_page_are_the_events_of_the_session(memory: JournalBackend) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from rich.cells import cell_len
+
 from fmemory_tools._console import BAD, FAINT, GOOD, KIND, NUMBER, STRONG, WHO
 from fmemory_tools._failure import printable
 
@@ -74,18 +76,27 @@ def text_lines(
             yield Line(((one, style),) if one else (), indent, 0, is_new)
 
 
-def wrap(lines: Sequence[Line], width: int, mark: re.Pattern[str] | None = None) -> list[Row]:
+def wrap(
+    lines: Sequence[Line], width: int, mark: re.Pattern[str] | None = None
+) -> tuple[list[Row], range]:
     """The lines as rows of at most `width` cells, broken at spaces where that leaves enough.
 
     Args:
         mark: What is shown as a match; looked for within a line, also across its rows.
 
+    Returns:
+        The rows, and which of them are the first line that tells something new; none if none does.
+
     Cost: O(characters); a character wider than the width is cut off.
     """
     rows: list[Row] = []
+    new = range(0)
     for one in lines:
+        first = len(rows)
         rows += _wrap_line(one, max(1, width), mark)
-    return rows
+        if one.is_new and not new:
+            new = range(first, len(rows))
+    return rows, new
 
 
 def marked(spans: Sequence[Span], mark: re.Pattern[str]) -> list[Span]:
@@ -110,24 +121,13 @@ def marked(spans: Sequence[Span], mark: re.Pattern[str]) -> list[Span]:
     return split
 
 
-def first_new(lines: Sequence[Line], width: int) -> range:
-    """The rows of the first line that tells something new; an empty range if none does."""
-    row = 0
-    for one in lines:
-        rows = len(_wrap_line(one, max(1, width), None))
-        if one.is_new:
-            return range(row, row + rows)
-        row += rows
-    return range(0)
-
-
 def _wrap_line(one: Line, width: int, mark: re.Pattern[str] | None) -> list[Row]:
     indent = min(one.indent, width // 2)
     hang = min(one.indent + one.hang, width // 2)
     if not one.spans:
         return [()]
     text = "".join([text for text, _ in one.spans])
-    if mark is None and len(text) <= width - indent and text.isascii():
+    if mark is None and len(text) <= width - indent and cell_len(text) <= width - indent:
         return [((" " * indent, PLAIN), *one.spans) if indent else one.spans]
     spans = one.spans if mark is None else marked(one.spans, mark)
     return list(_cut(spans, text, width, indent, hang))
@@ -188,8 +188,6 @@ def _reach(text: str, start: int, width: int) -> int:
     piece = text[start : start + width]
     if piece.isascii():
         return start + max(1, len(piece))
-    from rich.cells import cell_len
-
     if cell_len(piece) == len(piece):
         return start + max(1, len(piece))
     # Characters without a width of their own belong to the one before them.

@@ -29,7 +29,6 @@ from fmemory_tools.stepper.lines import (
     Row,
     Span,
     clean,
-    first_new,
     marked,
     wrap,
 )
@@ -198,6 +197,7 @@ class TextPane(Widget):
         self._title = title
         self._lines: Sequence[Line] = ()
         self._rows: list[Row] = []
+        self._new = range(0)
         self.mark: re.Pattern[str] | None = None
         self._width = 0
         self.top = 0
@@ -233,7 +233,7 @@ class TextPane(Widget):
         self.scroll_rows(0)
 
     def _show_new(self) -> None:
-        new = first_new(self._lines, self._width)
+        new = self._new
         if new and not self.top <= new.start < self.top + self.page_rows:
             self.top = new.start - 1
 
@@ -316,7 +316,8 @@ class TextPane(Widget):
     def _wrap(self) -> None:
         # Before there is a width there are no rows: a long text would have one a character.
         self._width = self.size.width
-        self._rows = wrap(self._lines, self._width, self.mark) if self._width else []
+        lines = self._lines if self._width else ()
+        self._rows, self._new = wrap(lines, self._width, self.mark)
 
 
 def one_line_keeping(text: str) -> str:

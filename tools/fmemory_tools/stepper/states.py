@@ -102,6 +102,8 @@ class States:
         self._timeline = timeline
         self._told: OrderedDict[int, Told] = OrderedDict()
         self._walk = _Walk()
+        # Up to here the log has said that it cannot tell a state.
+        self._floor = 0
 
     def told(self, number: int) -> Told:
         """The moment after the event of a row.
@@ -126,39 +128,35 @@ class States:
 
     def _tell(self, number: int) -> Told:
         if not self._walk.next_row <= number < self._walk.next_row + ROWS_AHEAD:
-            problem = self._begin(max(0, number - ROWS_BACK), number)
-            if problem is not None:
-                return problem
+            self._begin(max(0, number - ROWS_BACK), number)
+        if number - self._walk.next_row > ROWS_PAST_DAMAGE:
+            return Told(state=self._walk.snapshot(), problem=self._walk.why)
         return self._go(number)
 
-    def _begin(self, first: int, number: int) -> Told | None:
-        """Begin a fold as of before the first row; what is told instead if that cannot be."""
+    def _begin(self, first: int, number: int) -> None:
+        """Begin a fold as of before the first row, or where the log can tell the state first."""
         self._walk = _Walk()
         event = self._timeline.event(first) if first > 0 else None
-        if event is None:
-            return None
-        try:
-            view, _, damaged = load_state(
-                self._memory, self._memory.at(event.seq - 1), self._session_id
-            )
-            self._seed(view)
-        except HistoryCompacted as error:
-            # The first moment that can still be told is late enough, or the log is asked anew.
-            if self._timeline.row_after(error.floor) <= number:
-                self._seed(self._memory.at(error.floor))
-            else:
-                self._walk = _Walk(next_row=number, is_doubted=True)
-            return None
-        if damaged is None or number - self._walk.next_row <= ROWS_PAST_DAMAGE:
-            return None
-        return Told(
-            state=self._walk.snapshot(),
-            problem=f"{damaged}; this is the state as of event {view.seq}, before the damage",
-        )
+        if event is None or self._reach(event.seq - 1):
+            return
+        if self._timeline.row_after(self._floor) > number or not self._reach(self._floor):
+            self._walk = _Walk(next_row=number, is_doubted=True)
 
-    def _seed(self, view: LogView) -> None:
-        """Go on from a moment of the past."""
-        self._walk = _seeded(view, self._session_id, self._timeline.row_after(view.seq))
+    def _reach(self, seq: int) -> bool:
+        """Begin a fold after an event, or before damage; whether the log can tell that moment."""
+        if seq < self._floor:
+            return False
+        try:
+            view, _, damaged = load_state(self._memory, self._memory.at(seq), self._session_id)
+            walk = _seeded(view, self._session_id)
+        except HistoryCompacted as error:
+            self._floor = max(self._floor, error.floor)
+            return False
+        if damaged is not None:
+            before = f"this is the state as of event {view.seq}, before the damage"
+            walk.problem = f"{damaged}; {before}"
+        self._walk = walk
+        return True
 
     def _go(self, number: int) -> Told:
         """Apply events up to a row, and keep what each of them tells."""
@@ -186,10 +184,9 @@ class States:
 
     def _ask(self, seq: int) -> None:
         """What hollow events left behind, as the log knows it; else the state is not known."""
-        try:
-            self._seed(self._memory.at(seq))
-        except HistoryCompacted as error:
-            self._walk.unknown = f"the state of then cannot be told: {error}"
+        if not self._reach(seq):
+            when = f"after event {self._floor} it can"
+            self._walk.unknown = f"the state of then cannot be told, its data are gone; {when}"
 
     def _heard_again(self, told: Told, event: Event) -> Told:
         """The moment after messages were cut off, with those that are the last ones now."""
@@ -297,8 +294,8 @@ def _spoken(number: int, message: JsonObject) -> Spoken:
     return Spoken(number, role_word(message), brief_message(message), is_error(message))
 
 
-def _seeded(view: LogView, session_id: str, next_row: int) -> _Walk:
-    """A fold that has come to a moment of the past, and goes on with a row."""
+def _seeded(view: LogView, session_id: str) -> _Walk:
+    """A fold that has come to a moment of the past."""
     state = view.load_bootstrap_state(session_id)
     definitions: JsonObject = {}
     for feature in state.feature_list:
@@ -315,7 +312,7 @@ def _seeded(view: LogView, session_id: str, next_row: int) -> _Walk:
         checkpoints=[one.to_dict() for one in state.checkpoints],
         message_count=count,
     )
-    walk = _Walk(next_row, fold)
+    walk = _Walk(state.revision, fold)
     last = _messages(lambda: view.load_transcript_messages(session_id, last=ENTRIES_SHOWN))
     for number, message in enumerate(last or (), count - len(last or ()) + 1):
         walk.messages.append(_spoken(number, message.to_dict()))
