@@ -90,13 +90,23 @@ def _brief_messages(kind: str, data: JsonObject) -> tuple[str, str, str]:
 
 
 def brief_message(message: JsonObject) -> str:
-    """Text, calls with the first of their arguments, and errors of a message, on one line."""
+    """Errors, text, and calls with the first of their arguments of a message, on one line."""
     calls = message.get("tool_calls")
-    if not isinstance(calls, list) or not calls:
+    held = calls if isinstance(calls, list) else []
+    named = [_brief_call(one) for one in held if isinstance(one, dict)]
+    text = shorten(str(message.get("content", "")) or _answer_of(message))
+    if not text and not named:
         return describe_message(message)
-    text = shorten(str(message.get("content", "")))
-    named = [_brief_call(one) for one in calls if isinstance(one, dict)]
-    return " ".join([text, *named] if text else named)
+    return " ".join([*(["error:"] if is_error(message) else []), *([text] if text else []), *named])
+
+
+def _answer_of(message: JsonObject) -> str:
+    """The text of the first tool result among the blocks of a message that has no other text."""
+    blocks = message.get("blocks")
+    for one in blocks if isinstance(blocks, list) else []:
+        if isinstance(one, dict) and isinstance(one.get("content"), str):
+            return str(one["content"])
+    return ""
 
 
 def _brief_call(call: JsonObject) -> str:
