@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container
 
 from fmemory.errors import StorageError
@@ -59,7 +59,6 @@ class StepApp(App[None]):
 
     TITLE = "fmemory step"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(
         self,
@@ -126,7 +125,7 @@ class EventsScreen(LessScreen):
         self._said: Span = ("", FAINT)
         self._marked: int | None = None
         self._search: Iterator[tuple[int, bool]] | None = None
-        self._asked: Job | None = None
+        self._asked: deque[Job] = deque()
         self._is_due = False
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -216,7 +215,6 @@ class EventsScreen(LessScreen):
 
     def _move(self, act: Act, number: int | None) -> None:
         cursor = self.cursor
-        self.follows = False
         match act:
             case Act.DOWN:
                 cursor.move(number or 1)
@@ -264,10 +262,13 @@ class EventsScreen(LessScreen):
         self._go(self.cursor.selected)
 
     def _reload(self) -> None:
-        self.timeline.forget()
-        self.states.forget()
-        self.shown = None
-        self._refresh()
+        def forget() -> Show:
+            self.timeline.forget()
+            self.states.forget()
+            self.shown = None
+            return self._refresh
+
+        self._ask_for(forget)
 
     def _activate(self, pane: TextPane | None) -> None:
         self.active = pane
@@ -294,18 +295,18 @@ class EventsScreen(LessScreen):
                 await asyncio.sleep(LOOK_S)
             else:
                 show()
-            if job is self._asked:
-                self._asked = None
+            if self._asked and job is self._asked[0]:
+                self._asked.popleft()
 
     def _ask_for(self, job: Job) -> None:
-        """Have something read before all else, instead of what was asked for before."""
-        self._asked = job
+        """Have something read before what only the screen needs, in the order of the keys."""
+        self._asked.append(job)
         self._wake.set()
 
     def _job(self) -> Job | None:
         """What is to be read next; None if all is there."""
-        if self._asked is not None:
-            return self._asked
+        if self._asked:
+            return self._asked[0]
         page = self.timeline.missing(self.cursor.visible)
         if page is not None:
             return lambda: self._load(page)
@@ -386,9 +387,10 @@ class EventsScreen(LessScreen):
 
     def _open(self) -> None:
         """Show the event, or the state if its pane is active, page by page."""
-        row, is_state = self.cursor.selected, self.active is self.panes[1]
+        is_state = self.active is self.panes[1]
 
         def read() -> Show:
+            row = self.cursor.selected
             event, told = self.timeline.event(row), self.states.told(row)
             title = _state_title(event) if is_state else _title(event)
             lines = list(

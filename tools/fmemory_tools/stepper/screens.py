@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -83,17 +84,17 @@ class LessScreen(Screen[None]):
                 return
         self._find_again(forward=True)
 
+    @abstractmethod
     def act(self, act: Act, number: int | None) -> None:
         """Do what a key asks for; `number` was typed before it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find(self, pattern: re.Pattern[str], *, forward: bool) -> None:
         """Go to the next place, or the one before, where a pattern is found."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tell(self, words: str, style: str = FAINT) -> None:
         """Say something in the last line."""
-        raise NotImplementedError
 
     def _find_again(self, *, forward: bool) -> None:
         if self.pattern is None:
