@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from rich.cells import cell_len
 import fmemory
 from fmemory import (
     FeatureRecord,
+    JournalBackend,
     JsonObject,
     LogBackend,
     Message,
@@ -28,6 +30,7 @@ from fmemory_tools.stepper.lines import MATCH, STYLES, Line, clean, line, text_l
 from fmemory_tools.stepper.search import BadPattern, compile_pattern, look
 from fmemory_tools.stepper.states import States
 from fmemory_tools.stepper.timeline import Timeline
+from tests.tools.helpers import change_one_byte
 
 Texts = st.text(st.characters(codec="utf-8"), max_size=80)
 
@@ -101,7 +104,7 @@ def test_a_limit_is_kept_and_told(length: int) -> None:
 
 
 @pytest.fixture
-def memory() -> LogBackend:
+def memory() -> JournalBackend:
     return fmemory.open(":memory:")
 
 
@@ -165,6 +168,35 @@ def test_a_fork_says_where_it_came_from_and_a_deletion_what_went(memory: LogBack
 
 def memory_count(memory: LogBackend, session_id: str) -> int:
     return Timeline(memory, session_id).count
+
+
+def test_erased_and_forgotten_events_say_so(memory: JournalBackend) -> None:
+    session = memory.session("s")
+    for words in ("one", "two"):
+        session.append_transcript_messages([Message("user", words)])
+    session.delete()
+    memory.compact(forget_before=2)
+
+    said = [told(memory, row) for row in range(2)]
+
+    assert "a compaction forgot what it was" in said[0][0]
+    assert "its data were erased" in said[1][0]
+    assert all("cannot be told" in state for _, state in said)
+
+
+def test_a_state_says_what_it_leaves_out(tmp_path: Path) -> None:
+    with fmemory.open(tmp_path / "store") as memory:
+        memory.session("s").append_progress_entry(ProgressEntry("r", "damaged"))
+        memory.session("s").append_progress_entry(ProgressEntry("r", "whole"))
+    change_one_byte(tmp_path / "store", b"damaged")
+
+    with fmemory.open(tmp_path / "store", read_only=True) as memory:
+        event, state = told(memory, 1)
+
+    assert "+ progress 1 r: whole" in event
+    assert "event 1 is damaged" not in event
+    assert "event 1 is damaged" in " ".join(state.split())
+    assert "it is left out of the state" in " ".join(state.split())
 
 
 def test_data_of_ones_own_is_shown_whole_and_bytes_as_far_as_told(memory: LogBackend) -> None:

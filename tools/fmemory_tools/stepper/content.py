@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from fmemory_tools._console import BAD, FAINT, GOOD, KIND, NUMBER, STRONG, WHO
 from fmemory_tools._damage import Damaged
-from fmemory_tools._summary import describe_checkpoint, shorten
+from fmemory_tools._summary import FORGOTTEN_TYPE, describe_checkpoint, shorten
 from fmemory_tools._times import show_time
-from fmemory_tools.stepper.brief import is_error, messages_of
+from fmemory_tools.stepper.brief import LOST_TYPE, brief, is_error, messages_of
 from fmemory_tools.stepper.lines import Line, Span, line, text_lines
 from fmemory_tools.stepper.values import value_lines
 
@@ -40,9 +40,12 @@ def event_lines(event: Event | Damaged | None, told: Told, *, utc: bool) -> Iter
         return
     yield from _head_lines(event, utc=utc)
     change = told.change
-    if event.erased:
+    if event.type in (FORGOTTEN_TYPE, LOST_TYPE):
+        yield line((brief(event)[1], FAINT))
+    elif event.erased:
         yield line(("its data were erased: what it was is known by its digest only", FAINT))
-    yield from _problem_lines(told)
+    elif change is None:
+        yield from _problem_lines(told)
     if change is not None:
         for delta in change.deltas:
             yield from delta_lines(delta)
@@ -75,8 +78,8 @@ def state_lines(state: Snapshot | None, told: Told) -> Iterator[Line]:
     """A session as it was after an event; what the event changed is marked."""
     deltas = () if told.change is None else told.change.deltas
     new = {(delta.part, delta.name) for delta in deltas}
+    yield from _problem_lines(told)
     if state is None:
-        yield from _problem_lines(told)
         return
     yield from _manifest_lines(state, {name for part, name in new if part == "manifest"})
     if state.features:
