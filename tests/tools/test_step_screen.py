@@ -77,7 +77,7 @@ def drawn(widget: Widget) -> list[Strip]:
 
 
 def watch(
-    store: Path,
+    store: Path | str,
     body: Callable[[Watched], Awaitable[None]],
     *,
     session_id: str = "login",
@@ -228,6 +228,24 @@ def test_following_shows_events_that_others_write(store: Path) -> None:
         assert "10 of 10" in screen.text("bar")
 
     watch(store, body)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}.db", "jsonl:{}"])
+def test_stores_of_other_kinds_are_followed_too(url: str, tmp_path: Path) -> None:
+    target = url.format(tmp_path / "store")
+    with fmemory.open(target) as memory:
+        memory.session("login").append_progress_entry(ProgressEntry("r", "first"))
+
+    async def body(screen: Watched) -> None:
+        assert "first" in screen.text("state")
+        await screen.press("F")
+        with fmemory.open(target) as memory:
+            memory.session("login").append_progress_entry(ProgressEntry("r", "second"))
+        screen.events.look()
+        await screen.settled()
+        assert "second" in screen.text("state")
+
+    watch(target, body)
 
 
 def test_a_log_that_grows_does_not_move_whoever_does_not_follow(store: Path) -> None:
