@@ -13,7 +13,15 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 import fmemory
-from fmemory import FeatureRecord, Message, NewEvent, ProgressEntry, Role, SessionManifest
+from fmemory import (
+    FeatureRecord,
+    Message,
+    NewEvent,
+    ProgressEntry,
+    Role,
+    SessionManifest,
+    StorageError,
+)
 from fmemory_tools.stepper.app import EventsScreen, StepApp
 from fmemory_tools.stepper.content import NO_BREAK
 from fmemory_tools.stepper.panes import PAINT, SELECTED
@@ -434,3 +442,23 @@ def test_a_click_selects_an_event(store: Path) -> None:
         assert screen.seq == 4
 
     watch(store, body)
+
+
+def test_a_store_that_fails_is_told_and_tried_again(
+    long_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(screen: Watched) -> None:
+        timeline = screen.events.timeline
+        load = timeline.load
+
+        def fail(page: int) -> None:
+            monkeypatch.setattr(timeline, "load", load)
+            raise StorageError(f"page {page} cannot be read \x1b[2J")
+
+        monkeypatch.setattr(timeline, "load", fail)
+        await screen.press("G")
+        assert "cannot be read ␛[2J" in screen.text("bar")
+        assert screen.seq == 1999
+        assert "message 998" in screen.text("list")
+
+    watch(long_store, body)
