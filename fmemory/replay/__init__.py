@@ -4,6 +4,8 @@ Every function takes the memory first and gives frozen values with `to_dict` and
 erased, forgotten, lost or damaged is named in them and never left out silently.
 """
 
+from fmemory.replay._change_models import Change, Delta, Part
+from fmemory.replay._changes import changes
 from fmemory.replay._report import report
 from fmemory.replay._runs import runs
 from fmemory.replay.models import (
@@ -24,9 +26,12 @@ from fmemory.replay.models import (
 
 __all__ = [
     "ByteShare",
+    "Change",
+    "Delta",
     "EventLine",
     "FeatureFlip",
     "NoteLine",
+    "Part",
     "Regression",
     "RunReport",
     "RunSort",
@@ -36,6 +41,7 @@ __all__ = [
     "ToolError",
     "UnansweredCall",
     "UnreadableEvent",
+    "changes",
     "report",
     "runs",
 ]

@@ -56,8 +56,9 @@ NAMES = {
         ModelBackend
     """,
     "fmemory.replay": """
-        ByteShare EventLine FeatureFlip NoteLine Regression report RunReport runs RunSort
-        RunState RunSummary TimeGap ToolError UnansweredCall UnreadableEvent
+        ByteShare Change changes Delta EventLine FeatureFlip NoteLine Part Regression
+        report RunReport runs RunSort RunState RunSummary TimeGap ToolError UnansweredCall
+        UnreadableEvent
     """,
     "fmemory.signing": """
         PrivateKey PublicKey read_signed_head sign_head SignedHead

@@ -24,3 +24,11 @@ def only_line(text: str) -> str:
     """The text, which must be one line."""
     (line,) = text.splitlines()
     return line
+
+
+def change_one_byte(store: Path, text: bytes) -> None:
+    """Damage a store where a text lies."""
+    (segment,) = store.glob("seg-*.log")
+    content = bytearray(segment.read_bytes())
+    content[content.index(text)] ^= 1
+    segment.write_bytes(content)

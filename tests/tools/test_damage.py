@@ -9,16 +9,9 @@ import pytest
 
 import fmemory
 from fmemory import NewEvent
-from tests.tools.helpers import Command, only_line
+from tests.tools.helpers import Command, change_one_byte, only_line
 
 DAMAGED = 5
-
-
-def change_one_byte(store: Path, text: bytes) -> None:
-    (segment,) = store.glob("seg-*.log")
-    content = bytearray(segment.read_bytes())
-    content[content.index(text)] ^= 1
-    segment.write_bytes(content)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from fmemory_tools.commands import (
     show,
     state,
     stats,
+    step,
     tail,
     verify,
 )
@@ -72,6 +73,7 @@ app.command(cls=Command, epilog=report.EPILOG)(report.report)
 app.command(cls=Command, epilog=state.EPILOG)(state.state)
 app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
 app.command(cls=Command, epilog=history.EPILOG)(history.history)
+app.command(cls=Command, epilog=step.EPILOG)(step.step)
 app.command(cls=Command, epilog=tail.EPILOG)(tail.tail)
 app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
 app.command(cls=Command, epilog=head.EPILOG)(head.head)
