@@ -56,8 +56,8 @@ NAMES = {
         ModelBackend
     """,
     "fmemory.replay": """
-        ByteShare EventLine FeatureFlip NoteLine Regression RunReport runs RunState RunSummary
-        TimeGap ToolError UnansweredCall UnreadableEvent
+        ByteShare Change changes Delta EventLine FeatureFlip NoteLine page Part Regression
+        RunReport runs RunState RunSummary TimeGap ToolError UnansweredCall UnreadableEvent
     """,
     "fmemory.signing": """
         PrivateKey PublicKey read_signed_head sign_head SignedHead

@@ -1,0 +1,69 @@
+// Above everything: what a person wants to know first, from the same report that the command gives.
+
+const STATE_NAMES = { succeeded: "good", failed: "bad", died: "bad", open: "open", ended: "" };
+
+function fillHead(root, session) {
+  const made = [];
+  const title = el("div", { class: "title" }, el("h1", { title: session.id }, session.id === null ? "records" : said(session.id)));
+  made.push(title);
+  const report = session.report;
+  if (report && report.objective) made.push(longText(report.objective, "p", "goal"));
+  made.push(el("div", { class: "runs" }, ...session.runs.slice(0, RUNS_SHOWN).map((run) => runCard(run, session))));
+  if (session.runs.length > RUNS_SHOWN) {
+    const rest = session.runs.slice(RUNS_SHOWN);
+    made.push(fold("more", [count(rest.length, "more run")], () => [el("div", { class: "runs" }, ...rest.map((run) => runCard(run, session)))]));
+  }
+  if (report) made.push(findings(report));
+  root.replaceChildren(...made);
+}
+
+const RUNS_SHOWN = 6;
+
+function runCard(run) {
+  const facts = el("span", { class: "numbers" });
+  const add = (number, one, name) => number && facts.append(el("span", { class: name || "", "data-fact": one }, count(number, one)));
+  facts.append(el("span", null, duration(run.duration_s)));
+  add(run.message_count, "message");
+  add(run.tool_call_count, "tool call");
+  add(run.tool_error_count, "error", "bad");
+  add(run.unanswered_count, "unanswered call", "warn");
+  add(run.note_count, "note");
+  add(run.unreadable_count, "unreadable event", "warn");
+  if (run.features_gained.length) facts.append(el("span", { class: "good", title: run.features_gained.map(shown).join(", ") }, "+" + count(run.features_gained.length, "feature")));
+  if (run.features_lost.length) facts.append(el("span", { class: "bad", title: run.features_lost.map(shown).join(", ") }, "−" + count(run.features_lost.length, "feature")));
+  const top = el("div", { class: "run-top" }, el("span", { class: "badge " + (STATE_NAMES[run.status] || "") , title: run.evidence ? shown(run.evidence) : null }, run.status), " ", said(run.run_id, "b"), " ", run.actor ? said(run.actor, "span", "faint") : null);
+  const words = run.last_words ? el("p", { class: "last" }, said(firstLine(run.last_words, 220))) : null;
+  return el("article", { class: "run", "data-run": run.run_id }, top, el("div", { class: "run-facts" }, facts, el("span", { class: "span" }, link(run.first_seq), "–", link(run.last_seq))), words);
+}
+
+function findings(report) {
+  const rows = [];
+  const add = (name, title, ...children) => rows.push(el("li", { class: name }, el("span", { class: "what" }, title), " ", ...children));
+  const error = report.first_error;
+  if (error) {
+    add("bad", "first error", link(error.seq), " ", el("span", { class: "tool-name" }, shown(error.tool || "tool")), " ", said(firstLine(error.words, 200), "span", "mono"), report.tool_error_count > 1 ? el("span", { class: "faint" }, " · " + count(report.tool_error_count, "error") + " in all") : null);
+  }
+  for (const one of report.regressions) {
+    add("bad", "regression", said(one.feature_id, "b"), one.passed_seq ? " passed at " : "", one.passed_seq ? link(one.passed_seq) : "", " lost at ", link(one.lost_seq), one.again_seq ? " again at " : "", one.again_seq ? link(one.again_seq) : "");
+  }
+  if (report.unanswered.length) add("warn", count(report.unanswered.length, "call") + " never answered", ...some(report.unanswered, (one) => el("span", null, link(one.seq), " ", shown(one.tool))));
+  if (report.gaps.length) add("", "longest waits", ...some(report.gaps, (one) => el("span", null, duration(one.seconds), " before ", link(one.before_seq))));
+  if (report.notes.length) add("", "notes written", ...some(report.notes, (one) => link(one.seq)));
+  if (report.unreadable.length) add("warn", count(report.unreadable.length, "event") + " without data", ...some(report.unreadable, (one) => el("span", null, link(one.seq), " ", one.state)));
+  const made = el("ul", { class: "findings" }, ...rows);
+  if (report.bytes.length) {
+    const total = report.bytes.reduce((sum, one) => sum + one.payload_bytes, 0);
+    const table = () => [el("table", null, ...report.bytes.map((one) => el("tr", null, el("td", null, shown(one.type)), el("td", null, count(one.event_count, "event")), el("td", null, bytes(one.payload_bytes)))))];
+    made.append(el("li", null, fold("more", ["where the bytes are: " + bytes(total) + " in " + count(report.event_count, "event")], table)));
+  }
+  return made;
+}
+
+const SOME = 5;
+
+function some(values, show) {
+  const made = [];
+  values.slice(0, SOME).forEach((one, number) => made.push(number ? ", " : "", show(one)));
+  if (values.length > SOME) made.push(" and " + (values.length - SOME) + " more");
+  return made;
+}
