@@ -13,13 +13,13 @@ function el(tag, attributes, ...children) {
 }
 
 // Characters that could hide something, or turn the text around them, are shown as what they are.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f\u0080-\u009f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
 
 function shown(text) {
   return String(text)
     .replace(/\r\n/g, "\n")
     .replace(HIDDEN, (one) => {
-      const code = one.charCodeAt(0);
+      const code = one.codePointAt(0);
       if (code < 0x20) return String.fromCharCode(0x2400 + code);
       if (code === 0x7f) return "\u2421";
       return "\u27e8U+" + code.toString(16).toUpperCase().padStart(4, "0") + "\u27e9";
@@ -122,6 +122,6 @@ function count(number, word) {
   return number.toLocaleString("en") + " " + word + (number === 1 ? "" : "s");
 }
 
-function link(seq, name) {
-  return el("a", { href: "#" + seq, class: "ref" + (name ? " " + name : "") }, "#" + seq);
+function link(seq, name, before) {
+  return el("a", { href: "#" + seq, class: "ref" + (name ? " " + name : "") }, (before || "") + "#" + seq);
 }

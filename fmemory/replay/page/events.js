@@ -152,10 +152,12 @@ class List {
     const answers = parts.length > 0 && parts.every((part) => part[0] === "result" || part[0] === "media");
     const role = answers ? "tool" : message.role;
     const node = el("div", { class: "message " + role });
-    const head = el("div", { class: "role" }, answers ? "tool" : message.role);
-    if (message.name) head.append(" ", said(message.name));
-    if (message.is_error) head.append(" ", el("span", { class: "badge bad" }, "error"));
-    node.append(head);
+    if (!answers || message.name) {
+      const head = el("div", { class: "role" }, role);
+      if (message.name) head.append(" ", said(message.name));
+      if (message.is_error && !answers) head.append(" ", el("span", { class: "badge bad" }, "error"));
+      node.append(head);
+    }
     for (const part of parts) node.append(...this.part(part, event));
     if (!parts.length) node.append(el("p", { class: "faint" }, "(nothing said)"));
     return node;
@@ -174,7 +176,7 @@ class List {
       case "media":
         return [el("p", { class: "faint" }, "(", said(part[1]), ", " + bytes(part[2]) + ", not in this page)")];
       default:
-        return [fold("other", ["block ", said(String((part[1] && part[1].type) || "")), " "], () => [json(part[1])])];
+        return [fold("raw", ["block ", said(String((part[1] && part[1].type) || "")), " "], () => [json(part[1])])];
     }
   }
 
@@ -189,7 +191,7 @@ class List {
     const foot = !answered
       ? el("span", { class: "badge warn" }, "never answered")
       : answered !== event.seq
-        ? link(answered, "answer")
+        ? link(answered, "answer", "→ ")
         : null;
     if (foot) made.querySelector("summary").append(" ", foot);
     return made;
@@ -203,7 +205,7 @@ class List {
     if (failure) summary.push(" ", el("span", { class: "badge bad" }, "error"));
     summary.push(" ", said(text.trim() ? firstLine(text, 140) : "(empty)", "span", "mono faint"));
     if (lines > 1) summary.push(" ", el("span", { class: "extent" }, count(lines, "line")));
-    if (called && called !== event.seq) summary.push(" ", link(called, "answer"));
+    if (called && called !== event.seq) summary.push(" ", link(called, "answer", "← "));
     return fold("result" + (failure ? " bad" : ""), summary, () => [longText(text, "pre")], Boolean(failure));
   }
 
@@ -251,7 +253,8 @@ function guess(event) {
 }
 
 // Text as it was said; what stands between ``` lines is set as code.
-function prose(text) {
+function prose(whole) {
+  const text = whole.replace(/^\s*\n|\s+$/g, "");
   const pieces = text.split(/^```[^\n`]*$/m);
   if (pieces.length < 3) return [longText(text, "div", "prose")];
   return pieces

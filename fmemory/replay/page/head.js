@@ -1,5 +1,7 @@
 // Above everything: what a person wants to know first, from the same report that the command gives.
 
+const RUNS_SHOWN = 5;
+const RUN_CARDS_MAX = 3;
 const STATE_NAMES = { succeeded: "good", failed: "bad", died: "bad", open: "open", ended: "" };
 
 function fillHead(root, session) {
@@ -8,16 +10,14 @@ function fillHead(root, session) {
   made.push(title);
   const report = session.report;
   if (report && report.objective) made.push(longText(report.objective, "p", "goal"));
-  made.push(el("div", { class: "runs" }, ...session.runs.slice(0, RUNS_SHOWN).map((run) => runCard(run, session))));
-  if (session.runs.length > RUNS_SHOWN) {
-    const rest = session.runs.slice(RUNS_SHOWN);
-    made.push(fold("more", [count(rest.length, "more run")], () => [el("div", { class: "runs" }, ...rest.map((run) => runCard(run, session)))]));
-  }
+  const earlier = session.runs.slice(0, -RUNS_SHOWN);
+  const layout = "runs" + (session.runs.length > RUN_CARDS_MAX ? " rows" : "");
+  const list = (runs) => el("div", { class: layout }, ...runs.map(runCard));
+  if (earlier.length) made.push(fold("more", [count(earlier.length, "earlier run")], () => [list(earlier)]));
+  made.push(list(session.runs.slice(-RUNS_SHOWN)));
   if (report) made.push(findings(report));
   root.replaceChildren(...made);
 }
-
-const RUNS_SHOWN = 6;
 
 function runCard(run) {
   const facts = el("span", { class: "numbers" });

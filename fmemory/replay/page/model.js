@@ -127,6 +127,12 @@ function apply(state, step, which) {
 
 const STATUS = { in_progress: "in progress", succeeded: "succeeded", failed: "failed" };
 
+// How a checkpoint says that its run stands; one with an end and no verdict "ended".
+function statusOf(checkpoint) {
+  if (checkpoint.status === "in_progress" && checkpoint.completed_at) return "ended";
+  return STATUS[checkpoint.status] || checkpoint.status;
+}
+
 // What an event is, in one line.
 function describe(event) {
   if (event.problem) return "damaged: " + event.problem;
@@ -163,8 +169,7 @@ function describeDelta([part, name, after], event) {
   }
   if (part === "progress") return after ? "progress: " + firstLine(after.summary, 140) : null;
   if (part === "checkpoint" && after) {
-    const status = STATUS[after.status] || after.status;
-    return after.run_id + " " + status + (after.note ? ": " + firstLine(after.note, 120) : "");
+    return after.run_id + " " + statusOf(after) + (after.note ? ": " + firstLine(after.note, 120) : "");
   }
   if (part === "manifest") return after === null ? name + " removed" : name === "current_objective" ? "objective: " + firstLine(after, 120) : null;
   if (part === "feature") return after === null ? "feature " + name + " removed" : "feature " + name;

@@ -82,14 +82,19 @@ function check(passes) {
 
 function checkpoint(one) {
   const names = { succeeded: "good", failed: "bad" };
-  return el("span", null, said(one.run_id, "b"), " ", el("span", { class: names[one.status] || "" }, STATUS[one.status] || said(one.status)), one.note ? el("span", null, ": ", said(one.note)) : "");
+  return el("span", null, said(one.run_id, "b"), " ", el("span", { class: names[one.status] || "" }, said(statusOf(one))), one.note ? el("span", null, ": ", said(one.note)) : "");
 }
 
 function after(event, session, state) {
   const made = el("section", { class: "state" }, el("h3", null, "State after " + "#" + event.seq));
-  made.append(...manifest(event, state), ...features(event, state), ...checkpoints(state), ...progress(state));
+  made.append(...manifest(event, state), ...features(event, state), ...checkpoints(event, state), ...progress(event, state));
   made.append(el("p", { class: "sum" }, el("b", null, String(state.messages)), " " + (state.messages === 1 ? "message" : "messages") + " in the transcript"));
   return made;
+}
+
+// A value of the state with the event that set it; one that the current event set stands out.
+function row(tag, entry, event, ...words) {
+  return el(tag, { class: "row" + (entry.seq === event.seq ? " fresh" : "") }, el("div", null, ...words), link(entry.seq, "since"));
 }
 
 function manifest(event, state) {
@@ -101,7 +106,7 @@ function manifest(event, state) {
   for (const [name, entry] of state.manifest) {
     if (name === "current_objective" || name === "session_id" || name === "metadata") continue;
     if (name === "schema_version" && entry.value === 1) continue;
-    facts.append(el("dt", null, shown(FIELD_WORDS[name] || name)), el("dd", { class: entry.seq === event.seq ? "fresh" : "" }, value(entry.value), " ", link(entry.seq, "since")));
+    facts.append(el("dt", null, shown(FIELD_WORDS[name] || name)), row("dd", entry, event, value(entry.value)));
   }
   made.push(facts);
   const metadata = state.manifest.get("metadata");
@@ -115,35 +120,33 @@ function features(event, state) {
     const definition = (state.feature.get(name) || { value: {} }).value;
     const passes = state.passes.get(name) || { value: false, seq: event.seq };
     const words = [check(passes.value), " ", said(name, "b"), " ", said(definition.description || "", "span", "faint")];
-    const since = link(passes.seq, "since");
     const steps = definition.steps || [];
-    const row = el("li", { class: passes.seq === event.seq ? "fresh" : "" });
-    if (steps.length) row.append(keyed("feature " + name, fold("more", [...words, " ", since], () => [el("ol", { class: "todo" }, ...steps.map((step) => said(step, "li")))])));
-    else row.append(...words, " ", since);
-    return row;
+    if (!steps.length) return row("li", passes, event, ...words);
+    const list = () => [el("ol", { class: "todo" }, ...steps.map((step) => said(step, "li")))];
+    return row("li", passes, event, keyed("feature " + name, fold("more", words, list)));
   });
   const sum = el("h4", null, "Features ", el("span", { class: "count" }, state.passingCount + " of " + state.order.length + " pass"));
   return [sum, el("meter", { min: 0, max: state.order.length, value: state.passingCount, "aria-label": "features that pass" }), el("ul", { class: "features" }, ...rows)];
 }
 
-function checkpoints(state) {
+function checkpoints(event, state) {
   if (!state.checkpoint.size) return [];
   const newest = new Map();
   for (const entry of state.checkpoint.values()) {
     newest.delete(entry.value.run_id);
     newest.set(entry.value.run_id, entry);
   }
-  const rows = [...newest.values()].slice(-ENTRIES_SHOWN).reverse().map((entry) => el("li", null, checkpoint(entry.value), " ", link(entry.seq, "since")));
+  const rows = [...newest.values()].slice(-ENTRIES_SHOWN).reverse().map((entry) => row("li", entry, event, checkpoint(entry.value)));
   return [el("h4", null, "Runs ", el("span", { class: "count" }, String(newest.size))), el("ul", null, ...rows)];
 }
 
-function progress(state) {
+function progress(event, state) {
   if (!state.progress.size) return [];
   const entries = [...state.progress.values()];
-  const row = (entry) => el("li", null, said(entry.value.summary), " ", link(entry.seq, "since"));
-  const made = [el("h4", null, "Progress ", el("span", { class: "count" }, String(entries.length))), el("ul", null, ...entries.slice(-ENTRIES_SHOWN).reverse().map(row))];
+  const show = (entry) => row("li", entry, event, said(entry.value.summary));
+  const made = [el("h4", null, "Progress ", el("span", { class: "count" }, String(entries.length))), el("ul", null, ...entries.slice(-ENTRIES_SHOWN).reverse().map(show))];
   const earlier = entries.slice(0, -ENTRIES_SHOWN);
-  if (earlier.length) made.push(keyed("earlier", fold("more", [count(earlier.length, "earlier entr").replace(/entrs$/, "entries").replace(/entr$/, "entry")], () => [el("ul", null, ...earlier.reverse().map(row))])));
+  if (earlier.length) made.push(keyed("earlier", fold("more", [count(earlier.length, "earlier entr").replace(/entrs$/, "entries").replace(/entr$/, "entry")], () => [el("ul", null, ...earlier.reverse().map(show))])));
   return made;
 }
 

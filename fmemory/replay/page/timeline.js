@@ -71,8 +71,7 @@ class Timeline {
   }
 
   placeOfTime(ms) {
-    if (this.byTime) return Math.min(1, Math.max(0, (ms - this.low) / (this.high - this.low || 1)));
-    return this.place(nearestTime(this.session, ms));
+    return Math.min(1, Math.max(0, (ms - this.low) / (this.high - this.low || 1)));
   }
 
   x(place) {
@@ -144,8 +143,9 @@ class Timeline {
 
   paintRuns(ink, top, height, colors) {
     this.lanes.bars.forEach((bar) => {
-      const from = this.x(this.placeOfTime(bar.from));
-      const until = Math.max(from + 3, this.x(this.placeOfTime(bar.until)));
+      const [first, final] = this.byTime ? [this.placeOfTime(bar.from), this.placeOfTime(bar.until)] : [this.place(bar.first), this.place(bar.final)];
+      const from = this.x(first);
+      const until = Math.max(from + 3, this.x(final));
       const y = top + bar.lane * (height + 3);
       const color = colors[bar.run.status] || colors.open;
       ink.globalAlpha = 0.28;
@@ -390,18 +390,22 @@ class Timeline {
   }
 }
 
-// Runs as bars in as many lanes as overlap, and the checkpoints of each.
+// Runs as bars in as many lanes as overlap, and the checkpoints of each. A bar covers the time that
+// the run says it took, and its events, which an import may have given other times.
 function lanesOf(session) {
   const ends = [];
   const laneOf = new Map();
   const bars = session.runs.map((run) => {
-    const from = Date.parse(run.started_at);
-    const until = Math.max(from, Date.parse(run.ended_at || run.last_at));
+    const first = session.at.get(run.first_seq) || 0;
+    const final = session.at.get(run.last_seq) || 0;
+    const times = [first, final].map((index) => session.events[index].at);
+    const from = Math.min(Date.parse(run.started_at), ...times);
+    const until = Math.max(Date.parse(run.ended_at || run.last_at), ...times);
     let lane = ends.findIndex((end) => end <= from);
     if (lane < 0) lane = ends.length < RUN_LANES_MAX ? ends.length : RUN_LANES_MAX - 1;
     ends[lane] = Math.max(ends[lane] || 0, until);
     laneOf.set(run.run_id, lane);
-    return { run, lane, from, until };
+    return { run, lane, from, until, first, final };
   });
   const checkpoints = [];
   for (const event of session.events) {
@@ -412,13 +416,12 @@ function lanesOf(session) {
   return { bars, checkpoints, count: ends.length || Number(checkpoints.length > 0) };
 }
 
-// Whether, along the clock, nine tenths of the events would stand in a fiftieth of the width.
+// Whether, along the clock, nearly all events would stand in a few places.
 function isCrowded(times) {
-  if (times.length < 20) return false;
   const sorted = [...times].sort((one, other) => one - other);
   const span = sorted[sorted.length - 1] - sorted[0];
   const cells = new Set(sorted.map((at) => Math.floor(((at - sorted[0]) / (span || 1)) * 100)));
-  return cells.size < Math.min(8, times.length / 4);
+  return cells.size < Math.min(8, times.length * 0.45);
 }
 
 function nearestTime(session, ms) {

@@ -1,0 +1,127 @@
+"""Stores to make pages of: a long session of many runs, and one that would break a careless page."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import fmemory
+from fmemory import (
+    FeatureRecord,
+    LogBackend,
+    LogSession,
+    Message,
+    NewEvent,
+    ProgressEntry,
+    RunCheckpoint,
+    RunStatus,
+    SessionManifest,
+    ToolCall,
+)
+
+START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+WORDS = (
+    "the parser reads a token and then the next one until nothing is left of the line that it was"
+    " given so the test that failed before should pass once the buffer is flushed in time"
+).split()
+TOOLS = ("bash", "read_file", "edit_file", "run_tests")
+CODE = "def flush(buffer: list[str]) -> str:\n    text = ''.join(buffer)\n    return text\n"
+
+
+def long_session(memory: LogBackend, event_count: int, *, seed: int = 7) -> None:
+    """A session `build` of exactly so many events in runs of about 400, the last one unfinished."""
+    chance = random.Random(seed)
+    session = memory.session("build")
+    features = [FeatureRecord(f"feature-{one}", "core", _text(chance, 8)) for one in range(12)]
+    with fmemory.audit(actor="ada", occurred_at=START):
+        session.initialize_session_if_missing(
+            SessionManifest("build", "main", "make every feature of the parser pass its tests"),
+            features,
+        )
+    written, run, at = 1, 0, START
+    while written < event_count:
+        run += 1
+        length = min(400, event_count - written)
+        is_last = written + length >= event_count
+        with fmemory.audit(actor=("ada", "bob")[run % 2], run_id=f"run-{run:02}"):
+            at = _run(session, chance, f"run-{run:02}", at, length, is_last=is_last)
+        written += length
+        at += timedelta(minutes=40)
+
+
+def _run(
+    session: LogSession,
+    chance: random.Random,
+    run_id: str,
+    at: datetime,
+    length: int,
+    *,
+    is_last: bool,
+) -> datetime:
+    started_at = at
+    with fmemory.audit(occurred_at=at):
+        session.record_run_checkpoint(RunCheckpoint(run_id, started_at))
+    waiting: str | None = None
+    for number in range(length - 2 + is_last):
+        at += timedelta(seconds=chance.randint(1, 20))
+        with fmemory.audit(occurred_at=at):
+            waiting = _event(session, chance, f"{run_id}-{number}", waiting)
+    if not is_last:
+        status = RunStatus.SUCCEEDED if chance.random() < 0.6 else RunStatus.FAILED
+        ended = RunCheckpoint(run_id, started_at, at, status, note=_text(chance, 9))
+        with fmemory.audit(occurred_at=at):
+            session.record_run_checkpoint(ended)
+    return at
+
+
+def _event(
+    session: LogSession, chance: random.Random, call_id: str, waiting: str | None
+) -> str | None:
+    """One event: the answer to the call that waits, else something new; a call that then waits."""
+    if waiting is not None:
+        text, failed = _output(chance)
+        answer = Message("tool", text, tool_call_id=waiting, is_error=failed)
+        session.append_transcript_messages([answer])
+        return None
+    kind = chance.random()
+    if kind < 0.75:
+        call = ToolCall(call_id, chance.choice(TOOLS), _arguments(chance))
+        said = _text(chance, chance.randint(0, 40))
+        session.append_transcript_messages([Message("assistant", said, tool_calls=[call])])
+        return call.id
+    if kind < 0.82:
+        session.append([NewEvent("harness.tick", {"tokens": chance.randint(1, 9999)})])
+    elif kind < 0.87:
+        session.append_progress_entry(ProgressEntry(call_id.rpartition("-")[0], _text(chance, 14)))
+    elif kind < 0.9:
+        with fmemory.audit(reason=_text(chance, 5)):
+            _flip(session, chance)
+    else:
+        said = f"{_text(chance, 60)}\n```python\n{CODE}```\n"
+        session.append_transcript_messages([Message("assistant", said)])
+    return None
+
+
+def _flip(session: LogSession, chance: random.Random) -> None:
+    features = session.load_bootstrap_state().feature_list
+    passing = [one for one in features if one.passes]
+    failing = [one for one in features if not one.passes]
+    if passing and (not failing or chance.random() < 0.3):
+        session.update_feature_pass(chance.choice(passing).id, False)
+    else:
+        session.update_feature_pass(chance.choice(failing).id, True)
+
+
+def _arguments(chance: random.Random) -> dict[str, fmemory.JsonValue]:
+    return {"path": f"src/{chance.choice(WORDS)}.py", "command": _text(chance, 6)}
+
+
+def _output(chance: random.Random) -> tuple[str, bool]:
+    if chance.random() < 0.06:
+        return f"Traceback (most recent call last):\n  {_text(chance, 12)}\nValueError: no", True
+    lines = [f"{number:4}  {_text(chance, 9)}" for number in range(chance.randint(1, 25))]
+    return "\n".join(lines), False
+
+
+def _text(chance: random.Random, count: int) -> str:
+    return " ".join(chance.choices(WORDS, k=count))
