@@ -125,3 +125,57 @@ def _output(chance: random.Random) -> tuple[str, bool]:
 
 def _text(chance: random.Random, count: int) -> str:
     return " ".join(chance.choices(WORDS, k=count))
+
+
+HOSTILE = (
+    "<script>window.pwned = 1</script>",
+    "</script><script>window.pwned = 2</script>",
+    "<!--<script>",
+    "]]></script><svg onload='window.pwned = 3'>",
+    "<img src=x onerror=\"window.pwned = 4\">",
+    "<iframe srcdoc=\"<script>parent.pwned = 5</script>\"></iframe>",
+    "<a href=\"javascript:window.pwned = 6\">a link</a> javascript:window.pwned=7",
+    "</title></style></textarea><base href=https://example.invalid/>",
+    "<meta http-equiv=refresh content=\"0;url=https://example.invalid/\">",
+    "{{data}} {{script}} ${window.pwned = 8} `${window.pwned = 9}`",
+    "&lt;b&gt; &#60;script&#62; \\u003cscript\\u003e",
+    "\u202eright to left\u202c \u2066isolated\u2069 \u200bhidden\U000e0041 \x00\x1b[31m\x07\x9b",
+    "__proto__",
+    "constructor",
+    "\u2028line\u2029paragraph",
+)
+"""Texts that would run, load, end or hide something where they are taken for more than text."""
+
+
+def hostile_session(memory: LogBackend) -> None:
+    """A session in whose every field, name and message such texts stand."""
+    session = memory.session("</script><script>window.pwned = 10</script>")
+    features = [FeatureRecord(one, one, one, steps=(one, one)) for one in HOSTILE]
+    manifest = SessionManifest(session.id, HOSTILE[0], HOSTILE[1], metadata=dict.fromkeys(HOSTILE))
+    session.initialize_session_if_missing(manifest, features)
+    for one in HOSTILE:
+        with fmemory.audit(actor=one, run_id=one, reason=one):
+            session.record_run_checkpoint(RunCheckpoint(one, START, note=one))
+            session.append_progress_entry(ProgressEntry(one, one))
+            session.update_feature_pass(one, True)
+            session.append_transcript_messages(_hostile_messages(one))
+            session.append([NewEvent("hostile.<b>", {one: one, "nested": [{one: [one]}]})])
+            memory.add_note(one, [1.0], id=one, namespace=("</script>",))
+            memory.append((one, one), [NewEvent(f"{one[:150]}.x", {one: one})])
+
+
+def _hostile_messages(text: str) -> list[Message]:
+    call = ToolCall(text, text, {text: text})
+    blocks: list[fmemory.JsonValue] = [
+        {"type": "text", "text": text},
+        {"type": "thinking", "thinking": text},
+        {"type": "tool_result", "tool_use_id": text, "content": text},
+        {"type": "image", "source": {"media_type": text, "data": text}},
+        {"type": text, text: text},
+    ]
+    return [
+        Message("user", text, name=text),
+        Message("assistant", text, tool_calls=[call]),
+        Message("tool", text, tool_call_id=text, is_error=True),
+        Message("assistant", text, blocks=blocks, metadata={text: text}),
+    ]

@@ -71,7 +71,7 @@ class App {
     this.slider.value = String(index);
     const event = events[index];
     const words = "#" + event.seq + " · " + (index + 1) + " of " + events.length;
-    byId("place").textContent = words;
+    byId("place").textContent = this.narrow ? "#" + event.seq : words;
     this.slider.setAttribute("aria-valuetext", words + ", " + event.name);
     this.timeline.set(index);
     if (scroll && this.list.places.get(index) === undefined) this.filter("all");
@@ -386,7 +386,8 @@ function begin() {
     const focus = DATA.focus && app.session.runs.find((run) => run.run_id === DATA.focus);
     if (focus) app.focus(focus);
   }
-  document.documentElement.dataset.ready = String(Math.round(performance.now()));
+  // The time at which all of it is on the screen, for whoever wants to know whether it is.
+  requestAnimationFrame(() => setTimeout(() => (document.documentElement.dataset.ready = String(Math.round(performance.now())))));
 }
 
 begin();

@@ -219,6 +219,7 @@ class List {
         : el("span", { class: "mark" }, checkpointMark(event) || "·");
     const made = [mark, " ", el("span", { class: "type" }, shown(event.name)), " ", said(words, "span", "words")];
     if (event.failed) made.push(" ", el("span", { class: "badge bad" }, "error"));
+    if (event.stream) made.push(" ", said("in " + event.stream.join("/"), "span", "faint"));
     const why = word(event.why);
     if (why && !why.startsWith("import of ")) made.push(" ", said(why, "span", "why"));
     const rows = [el("p", { class: "line" }, ...made)];
@@ -281,7 +282,7 @@ function json(value) {
 }
 
 function notes(event) {
-  const where = event.namespace.length ? " in " + event.namespace.join("/") : "";
+  const where = event.stream.length > 1 ? " in " + event.stream.slice(1).join("/") : "";
   const summary = [el("span", { class: "mark" }, "✎"), " ", el("span", { class: "type" }, shown(event.name)), " ", said(describe(event) + where, "span", "words")];
   return [
     fold("line", summary, () =>
