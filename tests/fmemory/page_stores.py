@@ -179,3 +179,35 @@ def _hostile_messages(text: str) -> list[Message]:
         Message("tool", text, tool_call_id=text, is_error=True),
         Message("assistant", text, blocks=blocks, metadata={text: text}),
     ]
+
+
+MEGABYTE = "a line of a very long answer, number {}\n"
+
+
+def odd_sessions(memory: LogBackend) -> None:
+    """Sessions as they come to be when things go wrong, or are done in unusual ways.
+
+    `gone` was deleted, erased and begun anew; `bare` has no manifest, an unfinished run, the
+    caller's own events and a message of a megabyte; `copy` is a fork of it; `lone` put records in a
+    run of no session.
+    """
+    gone = memory.session("gone")
+    gone.initialize_session_if_missing(
+        SessionManifest("gone", "main", "be forgotten"), [FeatureRecord("secret", "core", "none")]
+    )
+    gone.append_transcript_messages([Message("user", "a secret")])
+    gone.delete()
+    memory.compact()
+    gone.append_transcript_messages([Message("user", "a new beginning")])
+    bare = memory.session("bare")
+    with fmemory.audit(run_id="half"):
+        bare.record_run_checkpoint(RunCheckpoint("half", START))
+        call = ToolCall("c1", "bash", {"command": "true", "big": 2**63 - 1})
+        bare.append_transcript_messages([Message("assistant", tool_calls=[call])])
+        bare.append([NewEvent("odd.bytes", b"\x00\xff"), NewEvent("odd.null"), NewEvent("odd.", 7)])
+    lines = [MEGABYTE.format(number) for number in range(25_000)]
+    bare.append_transcript_messages([Message("user", "".join(lines)), Message("user")])
+    bare.fork("copy")
+    bare.truncate_transcript(keep=1)
+    with fmemory.audit(run_id="lone"):
+        memory.add_note("nobody's note", [1.0], id="n1")
