@@ -54,7 +54,7 @@ class Browser:
 
     def run(self, script: str, *arguments: object) -> Any:
         """What a script returns."""
-        return self.driver.execute_script(script, *arguments)  # type: ignore[no-untyped-call]
+        return self.driver.execute_script(script, *arguments)
 
     def wait(self, script: str, *arguments: object) -> Any:
         """What a script returns, once that is true."""

@@ -7,6 +7,7 @@ erased, forgotten, lost or damaged is named in them and never left out silently.
 from fmemory.replay._change_models import Change, Delta, Part
 from fmemory.replay._changes import changes
 from fmemory.replay._page import page
+from fmemory.replay._report import report
 from fmemory.replay._runs import runs
 from fmemory.replay.models import (
     ByteShare,
@@ -15,6 +16,7 @@ from fmemory.replay.models import (
     NoteLine,
     Regression,
     RunReport,
+    RunSort,
     RunState,
     RunSummary,
     TimeGap,
@@ -33,6 +35,7 @@ __all__ = [
     "Part",
     "Regression",
     "RunReport",
+    "RunSort",
     "RunState",
     "RunSummary",
     "TimeGap",
@@ -41,5 +44,6 @@ __all__ = [
     "UnreadableEvent",
     "changes",
     "page",
+    "report",
     "runs",
 ]

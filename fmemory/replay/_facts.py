@@ -7,14 +7,14 @@ Payloads are decoded no further than needed: a message of a megabyte costs a cop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
 
 from fmemory._engine import stored
-from fmemory._engine.raw_events import RawEvent, raw_events
+from fmemory._engine.raw_events import RawEvent, raw_events, raw_payloads
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.stored import (
     StoredCheckpoint,
@@ -46,7 +46,10 @@ __all__ = [
     "MessageFact",
     "State",
     "StepFact",
+    "Wanted",
+    "always",
     "facts",
+    "facts_of",
     "time_ns",
 ]
 
@@ -136,27 +139,54 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     problem: str | None = None
 
 
+Wanted: TypeAlias = Callable[[Envelope], bool]
+"""Whether the payload of an event is to be read."""
+
+
 def facts(
-    memory: LogBackend, *, session_id: str | None = None, everything: bool = False
+    memory: LogBackend,
+    *,
+    session_id: str | None = None,
+    upto: int | None = None,
+    wanted: Wanted | None = None,
 ) -> Iterator[Fact]:
     """Facts of all events by seq, or of those of one session's stream.
 
     Args:
-        everything: Read also payloads that nothing is taken from, for their sizes.
+        upto: None behind this one; None = all there are.
+        wanted: Of which events payloads are read; None = those that something is taken from.
 
     Raises:
-        StorageError: The log cannot be read. One damaged payload is a fact, not an error.
+        StorageError: The log cannot be read. What is damaged is a fact, not an error.
 
     Cost: O(events); about 8 µs each and the bytes of their payloads.
     """
     stream = None if session_id is None else session_stream(session_id)
     if isinstance(memory, JournalReads):
-        wanted = _always if everything else _is_of_interest
-        for raw in raw_events(memory, stream=stream, wanted=wanted):
+        of_interest = wanted or _is_of_interest
+        for raw in raw_events(memory, stream=stream, upto=upto, wanted=of_interest):
             yield _fact(raw)
         return
     for event in memory.events(stream=stream):
+        if upto is not None and event.seq > upto:
+            return
         yield _fact(_raw(event))
+
+
+def facts_of(memory: LogBackend, events: Iterable[Envelope]) -> Iterator[Fact]:
+    """Facts of these events, ascending by seq, with the payloads of all of them."""
+    if isinstance(memory, JournalReads):
+        for raw in raw_payloads(memory, map(RawEvent, events), always):
+            yield _fact(raw)
+        return
+    for event in events:
+        yield _fact(_raw(memory.event(event.seq)))
+
+
+def always(event: Envelope) -> bool:
+    """Every payload."""
+    del event
+    return True
 
 
 def time_ns(event: Envelope) -> int:
@@ -164,13 +194,8 @@ def time_ns(event: Envelope) -> int:
     return event.recorded_at_ns if event.occurred_at_ns is None else event.occurred_at_ns
 
 
-def _always(event: Envelope) -> bool:
-    del event
-    return True
-
-
 def _is_of_interest(event: Envelope) -> bool:
-    return event.type in _DETAILS or event.type == STEP_TYPE
+    return event.type in _DETAILS
 
 
 def _fact(raw: RawEvent) -> Fact:
@@ -185,11 +210,13 @@ def _fact(raw: RawEvent) -> Fact:
         return Fact(event, state=State.ERASED)
     detail = None
     if raw.data is not None and event.stream[0] == SESSION:
-        decode = _DETAILS.get(event.type)
-        if decode is not None:
-            detail = decode(raw.data)
-        elif event.type == STEP_TYPE:
-            detail = _step(raw.data)
+        try:
+            decode = _DETAILS.get(event.type)
+            if decode is not None:
+                detail = decode(raw.data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            problem = f"payload: expected that of {event.type}, got other bytes: {error}"
+            return Fact(event, raw.size, State.DAMAGED, None, problem)
     return Fact(event, raw.size, State.KEPT, detail)
 
 
@@ -228,8 +255,9 @@ def _message(message: _Stored) -> MessageFact:
     blocks = bytes(message.blocks)
     if blocks != _NO_BLOCKS and message.role != "assistant" and b"tool_result" in blocks:
         answers = _answers(_blocks_decoder.decode(blocks))
-    if not answers and message.tool_call_id is not None:
-        answers = (_answer(message.tool_call_id, message.content, is_error=message.is_error),)
+    call_id = message.tool_call_id
+    if not answers and (call_id is not None or message.role == "tool"):
+        answers = (_answer(call_id or "", message.content, is_error=message.is_error),)
     return MessageFact(
         message.role,
         message.content[:WORDS_MAX],
@@ -290,6 +318,7 @@ _DETAILS: dict[str, Callable[[bytes], Detail]] = {
     EventType.FEATURES_REPLACED: _features,
     EventType.SESSION_INITIALIZED: stored.session_decoder.decode,
     EventType.SESSION_FORKED: stored.session_decoder.decode,
+    STEP_TYPE: _step,
 }
 
 

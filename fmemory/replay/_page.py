@@ -44,27 +44,30 @@ _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 _INDENT = re.compile(r"^[ \t]+|\n(?=\s*\n)", re.MULTILINE)
 
 
-def page(memory: LogBackend, name: str | None = None) -> str:
+def page(memory: LogBackend, name: str | None = None, *, session_id: str | None = None) -> str:
     """A log as an HTML page of its own, to look through in a browser, without network access.
 
     It shows the runs, checkpoints and flips of features on a timeline that can be zoomed, the state
     as of every event and what that changed, the transcript, and finds text. `#812` behind its
-    address opens it at event 812. Times are shown in the time zone of who looks.
+    address opens it at event 812. Times are shown in the time zone of who looks. The numbers are
+    those of `runs` and `report`.
 
     Args:
-        name: Id of a session, or of a run, at whose first event the page of its session is then
-            opened; None = all sessions of the log.
+        name: A session or a run, by its whole id; of a run its session is shown, at the run.
+        session_id: The session of the run, where several have one of that name; alone, all of it.
+            Without any name: all sessions of the log.
 
     Returns:
         HTML to be written as UTF-8: about 80 kB, and what the events hold as JSON. Metadata of
         messages and the data of images are left out; their sizes are told.
 
     Raises:
-        NotFound: There is no session and no run of that name.
-        ContractError: The name stands for more than one of them.
-        StorageError: The log cannot be read. A damaged event is shown as what it is.
+        NotFound: There is no such session or run.
+        ContractError: The name could be several; the message names them.
+        StorageError: The log cannot be read. What is damaged is shown as what it is.
 
-    Cost: one pass over the log and one over each session shown, which is held in memory.
+    Cost: for each session shown, some passes over the envelopes of the log and two over its
+        payloads, which are held in memory.
 
     >>> import fmemory
     >>> with fmemory.open(":memory:") as memory:
@@ -74,7 +77,7 @@ def page(memory: LogBackend, name: str | None = None) -> str:
     >>> html.startswith("<!doctype html>")
     True
     """
-    document = msgspec.json.encode(page_document(memory, name))
+    document = msgspec.json.encode(page_document(memory, name, session_id))
     return _fill(document.decode())
 
 

@@ -101,7 +101,7 @@ class PageEvents:
         return {
             "seq": envelope.seq,
             "at": happened // 1_000_000,
-            "type": self._words.number(envelope.type),
+            "type": self._words.number(envelope.type or "unknown"),
             "problem": problem,
             **({} if envelope.run_id is None else {"run": self._words.number(envelope.run_id)}),
         }

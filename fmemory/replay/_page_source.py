@@ -1,173 +1,183 @@
-"""What a page is about: which sessions, their runs, and their events, read from the log.
+"""What a page is about: which sessions, what `report` says of each, and their events.
 
-Two passes: one over the facts of the whole log, which gives the runs as `runs` tells them, and one
-over the events of each session that is shown. Reads through public operations; never writes.
+Runs and reports come from the folds that the functions `runs` and `report` give, so a page shows
+the same numbers. Events are read through public operations; nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import cast
 
 import fmemory
 from fmemory._engine.types import SESSION, session_stream
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory.backend import LogBackend
-from fmemory.errors import ContractError, LogCorrupt, NotFound, Reason
+from fmemory.errors import LogCorrupt, NotFound, StorageError
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
-from fmemory.replay._facts import facts
+from fmemory.replay._facts import State, always, facts
+from fmemory.replay._names import Subject, find_subject
 from fmemory.replay._page_data import PageEvents, Words
-from fmemory.replay._runs import Sessions
-from fmemory.replay.models import RunSummary
+from fmemory.replay._report import report_of
+from fmemory.replay._runs import runs
+from fmemory.replay.models import RunReport, RunSummary
 
 __all__ = ["page_document"]
+
+_PAGE = 200
 
 
 @dataclass(slots=True)
 class _Part:
-    """A session of the log, or None: what runs wrote that have no session.
+    """What of a log is shown together: a session, or what runs of no session wrote.
 
     Attributes:
-        last_seq: Its newest event.
-        runs: Its runs, by their start.
-        elsewhere: Events of its runs outside of its stream.
+        whole: All of it.
+        runs: Its runs.
+        report: Of what was asked for: all of it, or one run; None where there is none to give.
     """
 
-    session_id: str | None
-    last_seq: int = 0
-    runs: list[RunSummary] = field(default_factory=list)
-    elsewhere: list[Envelope] = field(default_factory=list)
+    whole: Subject
+    runs: tuple[RunSummary, ...]
+    report: RunReport | None
 
 
-def page_document(memory: LogBackend, name: str | None) -> JsonObject:
+def page_document(memory: LogBackend, name: str | None, session_id: str | None) -> JsonObject:
     """Everything that a page shows, as one JSON object.
 
     Args:
-        name: A session, or a run, whose session is then shown; None = all sessions.
+        name: A session, or a run, whose session is then shown; None = all of the session.
+        session_id: The session; None as well = all sessions.
 
     Raises:
-        NotFound: There is no session and no run of that name.
-        ContractError: It names a session and a run of another one, or runs of several.
-        StorageError: The log cannot be read. A damaged payload is told in its event.
+        NotFound: There is no such session or run.
+        ContractError: The name could be several.
+        StorageError: The log cannot be read. What is damaged is told in its place.
     """
-    head = memory.health().head_seq
-    parts = _parts(memory, head)
-    focus = None
-    if name is not None:
-        part, focus = _named(parts, name)
-        parts = [part]
+    focus: str | None = None
+    if name is None and session_id is None:
+        parts = list(_all_parts(memory))
+    else:
+        subject = find_subject(memory, name, session_id)
+        focus = subject.run_id
+        parts = list(_with_sub_sessions(memory, _part(memory, subject)))
     words = Words()
-    sessions = [_session(memory, part, words, head) for part in parts]
+    sessions = [_session(memory, part, words) for part in parts]
     return {
         "version": fmemory.__version__,
-        "head": head,
         "focus": focus,
         "words": cast("JsonValue", words.words),
         "sessions": cast("JsonValue", sessions),
     }
 
 
-def _parts(memory: LogBackend, head: int) -> list[_Part]:
-    """The sessions of the log, deleted ones too, the most recently written first."""
-    found = Sessions()
-    parts: dict[str | None, _Part] = {}
-    session_of_run: dict[str, str] = {}
-    for fact in facts(memory):
-        event = fact.event
-        if event.seq > head:
-            break
-        found.add(fact)
-        session_id = event.stream[1] if _is_of_session(event) else None
-        if session_id is not None and event.run_id is not None:
-            session_of_run[event.run_id] = session_id
-        elif session_id is None and event.run_id is None:
+def _part(memory: LogBackend, subject: Subject) -> _Part:
+    """The session of what was asked for."""
+    report = report_of(memory, subject)
+    if subject.session_id is None or subject.run_id is None:
+        return _Part(subject, report.runs, report)
+    whole = find_subject(memory, None, subject.session_id)
+    return _Part(whole, report_of(memory, whole).runs, report)
+
+
+def _with_sub_sessions(memory: LogBackend, part: _Part) -> Iterator[_Part]:
+    """A session and those of its sub-agents, whose errors count as its own."""
+    yield part
+    for session_id in part.report.sub_sessions if part.report is not None else ():
+        try:
+            subject = find_subject(memory, None, session_id)
+        except NotFound:
+            # A sub-agent that the import did not find wrote nothing that could be shown.
             continue
-        elif event.run_id is not None:
-            session_id = session_of_run.get(event.run_id)
-        part = parts.setdefault(session_id, _Part(session_id))
-        part.last_seq = event.seq
-        if not _is_of_session(event):
-            part.elsewhere.append(event)
-    for run in sorted(found.summaries(), key=lambda one: (one.started_at, one.first_seq)):
-        parts[run.session_id].runs.append(run)
-    return sorted(parts.values(), key=lambda one: -one.last_seq)
+        yield _part(memory, subject)
 
 
-def _is_of_session(event: Envelope) -> bool:
-    return event.stream[0] == SESSION and len(event.stream) == 2
+def _all_parts(memory: LogBackend) -> Iterator[_Part]:
+    """Every session that has events, deleted ones too, the most recently written first."""
+    cursor = None
+    while True:
+        found = memory.list_streams((SESSION,), _PAGE, cursor)
+        for one in found.streams:
+            if len(one.stream) > 1:
+                yield _part(memory, find_subject(memory, None, one.stream[1]))
+        cursor = found.next_cursor
+        if cursor is None:
+            break
+    lone = _without_session(memory)
+    if lone is not None:
+        yield lone
 
 
-def _named(parts: Sequence[_Part], name: str) -> tuple[_Part, str | None]:
-    """The session of that name, or that of the run of that name, and then the run."""
-    as_session = [part for part in parts if part.session_id == name]
-    as_run = [part for part in parts if any(run.run_id == name for run in part.runs)]
-    if as_session and all(part in as_session for part in as_run):
-        return as_session[0], None
-    if len(as_session) + len(as_run) > 1:
-        kinds = [f"session {part.session_id}" for part in as_session]
-        kinds += [f"a run of session {part.session_id}" for part in as_run]
-        raise ContractError(
-            f"name: expected one session or run, got {name!r}, which is {' and '.join(kinds)}",
-            reason=Reason.BAD_VALUE,
-            where="name",
-        )
-    if as_run:
-        return as_run[0], name
-    raise NotFound(
-        f"page: expected a session or a run, got {name!r}, which is neither here;"
-        " `fmemory sessions` and `fmemory runs` list what there is",
-        reason=Reason.SESSION_NOT_FOUND,
-        key=name,
-    )
+def _without_session(memory: LogBackend) -> _Part | None:
+    """What runs wrote that never came to a session."""
+    found = runs(memory)
+    at_home = {one.run_id for one in found if one.session_id is not None}
+    lone = tuple(one for one in found if one.run_id not in at_home)
+    if not lone:
+        return None
+    names = frozenset(one.run_id for one in lone)
+    upto = memory.health().head_seq
+    outside = [
+        fact.event
+        for fact in facts(memory, upto=upto, wanted=lambda _: False)
+        if fact.event.run_id in names
+    ]
+    return _Part(Subject("", None, None, names, outside, [], upto), lone, None)
 
 
-def _session(memory: LogBackend, part: _Part, words: Words, head: int) -> JsonObject:
+def _session(memory: LogBackend, part: _Part, words: Words) -> JsonObject:
     plain = PageEvents(words)
+    subject = part.whole
     events: list[JsonObject] = []
-    if part.session_id is not None:
-        for event in _readable(memory, part.session_id, head):
+    if subject.session_id is not None:
+        for event in _readable(memory, subject.session_id, subject.upto):
             if isinstance(event, Event):
                 events.append(plain.of_session(event))
             else:
                 events.append(plain.unreadable(*event))
-    for envelope in part.elsewhere:
+    for envelope in subject.outside:
         try:
             events.append(plain.of_elsewhere(memory.event(envelope.seq)))
         except LogCorrupt as error:
             events.append(plain.unreadable(envelope, _sentence(error)))
+    for fact in subject.unknown:
+        events.append(plain.unreadable(fact.event, fact.problem or ""))
     events.sort(key=lambda one: cast("int", one["seq"]))
-    runs = [{**run.to_dict(), "duration_s": run.duration_s} for run in part.runs]
     return {
-        "id": part.session_id,
-        "runs": cast("JsonValue", runs),
+        "id": subject.session_id,
+        "runs": [{**run.to_dict(), "duration_s": run.duration_s} for run in part.runs],
+        "report": None if part.report is None else part.report.to_dict(),
         "events": cast("JsonValue", events),
     }
 
 
 def _readable(
-    memory: LogBackend, session_id: str, head: int
+    memory: LogBackend, session_id: str, upto: int
 ) -> Iterator[Event | tuple[Envelope, str]]:
     """The events of a session; in place of one that is damaged, its envelope and what is wrong."""
     after = 0
     try:
         for event in memory.events(stream=session_stream(session_id)):
-            if event.seq > head:
+            if event.seq > upto:
                 return
             after = event.seq
             yield event
         return
-    except LogCorrupt:
+    except StorageError:
         # Reading ahead meets damage early: from here on, one event at a time.
         pass
-    for fact in facts(memory, session_id=session_id):
-        envelope = fact.event
-        if after < envelope.seq <= head:
-            try:
-                yield memory.event(envelope.seq)
-            except LogCorrupt as error:
-                yield envelope, _sentence(error)
+    for fact in facts(memory, session_id=session_id, upto=upto, wanted=always):
+        if fact.event.seq <= after or not fact.event.type:
+            continue
+        if fact.state is State.DAMAGED:
+            yield fact.event, fact.problem or ""
+            continue
+        try:
+            yield memory.event(fact.event.seq)
+        except LogCorrupt as error:
+            yield fact.event, _sentence(error)
 
 
 def _sentence(error: LogCorrupt) -> str:

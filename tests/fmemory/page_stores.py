@@ -1,4 +1,4 @@
-"""Stores to make pages of: a long session of many runs, and one that would break a careless page."""
+"""Stores to make pages of: a long session, and some that would break a careless page."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from fmemory import (
 )
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
-WORDS = (
+TEXT = (
     "the parser reads a token and then the next one until nothing is left of the line that it was"
     " given so the test that failed before should pass once the buffer is flushed in time"
-).split()
+)
+WORDS = TEXT.split()
 TOOLS = ("bash", "read_file", "edit_file", "run_tests")
 CODE = "def flush(buffer: list[str]) -> str:\n    text = ''.join(buffer)\n    return text\n"
 
@@ -132,11 +133,11 @@ HOSTILE = (
     "</script><script>window.pwned = 2</script>",
     "<!--<script>",
     "]]></script><svg onload='window.pwned = 3'>",
-    "<img src=x onerror=\"window.pwned = 4\">",
-    "<iframe srcdoc=\"<script>parent.pwned = 5</script>\"></iframe>",
-    "<a href=\"javascript:window.pwned = 6\">a link</a> javascript:window.pwned=7",
+    '<img src=x onerror="window.pwned = 4">',
+    '<iframe srcdoc="<script>parent.pwned = 5</script>"></iframe>',
+    '<a href="javascript:window.pwned = 6">a link</a> javascript:window.pwned=7',
     "</title></style></textarea><base href=https://example.invalid/>",
-    "<meta http-equiv=refresh content=\"0;url=https://example.invalid/\">",
+    '<meta http-equiv=refresh content="0;url=https://example.invalid/">',
     "{{data}} {{script}} ${window.pwned = 8} `${window.pwned = 9}`",
     "&lt;b&gt; &#60;script&#62; \\u003cscript\\u003e",
     "\u202eright to left\u202c \u2066isolated\u2069 \u200bhidden\U000e0041 \x00\x1b[31m\x07\x9b",

@@ -13,8 +13,15 @@ import msgspec
 import pytest
 
 import fmemory
-from fmemory import ContractError, LogBackend, Message, NotFound, RunCheckpoint
-from fmemory.replay import page, runs
+from fmemory import (
+    ContractError,
+    LogBackend,
+    Message,
+    NotFound,
+    RunCheckpoint,
+    SessionManifest,
+)
+from fmemory.replay import page, report, runs
 from tests.fmemory.page_stores import HOSTILE, START, hostile_session, long_session, odd_sessions
 
 FIXED_BYTES_MAX = 90_000
@@ -100,6 +107,25 @@ def test_runs_of_the_page_are_those_that_runs_gives(memory: LogBackend) -> None:
 
     told = [{**one.to_dict(), "duration_s": one.duration_s} for one in runs(memory)]
     assert sorted(shown, key=str) == sorted(json.loads(json.dumps(told)), key=str)
+
+
+@pytest.mark.parametrize("name", ["build", "run-02", "gone", "bare", "lone"])
+def test_report_of_the_page_is_that_which_report_gives(memory: LogBackend, name: str) -> None:
+    long_session(memory, 900)
+    odd_sessions(memory)
+
+    shown = data_of(page(memory, name))["sessions"][0]["report"]
+
+    assert shown == json.loads(report(memory, name).to_json())
+
+
+def test_sessions_of_sub_agents_are_in_the_page_of_their_session(memory: LogBackend) -> None:
+    metadata: fmemory.JsonObject = {"sub_agent_session_ids": ["s.agent", "never imported"]}
+    memory.session("s").save_manifest(SessionManifest("s", "main", "ask", metadata=metadata))
+    memory.session("s.agent").append_transcript_messages([Message("user", "asked")])
+    memory.session("other").append_transcript_messages([Message("user", "not asked")])
+
+    assert [one["id"] for one in data_of(page(memory, "s"))["sessions"]] == ["s", "s.agent"]
 
 
 def test_notes_of_a_run_are_events_of_its_session(memory: LogBackend) -> None:
@@ -275,7 +301,7 @@ def test_what_is_written_while_the_page_is_made_is_left_out_whole(
         return events(*arguments, **options)
 
     monkeypatch.setattr(memory, "events", write_meanwhile)
-    found = data_of(page(memory, "s"))
+    found = session_of(page(memory, "s"), "s")
 
-    assert found["head"] == 3
-    assert [one["seq"] for one in found["sessions"][0]["events"]] == [1, 2, 3]
+    assert [one["seq"] for one in found["events"]] == [1, 2, 3]
+    assert found["report"]["event_count"] == 3

@@ -57,7 +57,8 @@ NAMES = {
     """,
     "fmemory.replay": """
         ByteShare Change changes Delta EventLine FeatureFlip NoteLine page Part Regression
-        RunReport runs RunState RunSummary TimeGap ToolError UnansweredCall UnreadableEvent
+        report RunReport runs RunSort RunState RunSummary TimeGap ToolError UnansweredCall
+        UnreadableEvent
     """,
     "fmemory.signing": """
         PrivateKey PublicKey read_signed_head sign_head SignedHead

@@ -23,7 +23,9 @@ class Written:
         return f"{self.size / 1000:,.0f} kB written to {self.file}; open it in a browser"
 
 
-def write_page(memory: LogBackend, name: str | None, file: Path, *, force: bool) -> Written:
+def write_page(
+    memory: LogBackend, name: str | None, session: str | None, file: Path, *, force: bool = False
+) -> Written:
     """Write the page of a session, of a run's session, or of all sessions to a file.
 
     The file is whole under its name or not there, readable by its owner only, and gzip if its name
@@ -43,9 +45,22 @@ def write_page(memory: LogBackend, name: str | None, file: Path, *, force: bool)
 
     is_stream = str(file) == "-"
     if not is_stream and file.exists() and not force:
-        raise Failure(f"{file} is there already: give another name, or --force to replace it")
+        advice = "give another name, remove it, or write it with `fmemory html --force`"
+        raise Failure(f"{file} is there already: {advice}")
     with progress(f"writing {file.name}"):
-        html = replay.page(memory, name).encode()
+        html = replay.page(memory, name, session_id=session).encode()
         with FileWriter(sys.stdout if is_stream else file) as writer:
             writer.write(html)
     return Written(file, len(html))
+
+
+def tell_written(written: Written, *, json: bool) -> None:
+    """Say what was written, unless the page itself went to standard output."""
+    from fmemory_tools._console import print_json, print_text
+
+    if str(written.file) == "-":
+        return
+    if json:
+        print_json({"file": str(written.file), "bytes": written.size})
+    else:
+        print_text(str(written))

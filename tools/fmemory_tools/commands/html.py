@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fmemory_tools._options import JsonOption, StoreOption, examples
+from fmemory_tools._options import JsonOption, SessionOption, StoreOption, examples
 
 EPILOG = examples(
     "fmemory html -o replay.html",
@@ -26,6 +26,7 @@ def html(
             show_default=False,
         ),
     ] = None,
+    session: SessionOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -47,18 +48,19 @@ def html(
     It is one file that holds everything it shows, and loads nothing. Given a run, the page of its
     session is opened at that run. Whoever gets the file can read all of what it shows.
     """
-    from fmemory_tools._console import print_json, print_text
     from fmemory_tools._failure import Failure
-    from fmemory_tools._html_file import write_page
+    from fmemory_tools._html_file import Written, tell_written, write_page
+    from fmemory_tools._named import ask_by_name
+    from fmemory_tools._sessions import choose_session
     from fmemory_tools._store import reading
 
     if output is None:
         raise Failure("where to? give -o FILE, such as -o replay.html, or -o - to print it")
+    file = output
     with reading(store) as memory:
-        written = write_page(memory, name, output, force=force)
-    if str(output) == "-":
-        return
-    if json:
-        print_json({"file": str(written.file), "bytes": written.size})
-    else:
-        print_text(str(written))
+        of = None if session is None else choose_session(memory, session)
+
+        def write(one: str | None) -> Written:
+            return write_page(memory, one, of, file, force=force)
+
+        tell_written(ask_by_name(memory, name, of, write), json=json)
