@@ -39,6 +39,8 @@ class Browser:
 
     def __init__(self, driver: Chrome) -> None:
         self.driver = driver
+        self._events: list[dict[str, Any]] = []
+        self._sent: dict[str, str] = {}
 
     def open(self, file: Path, anchor: str = "", *, width: int = 1280, height: int = 900) -> int:
         """Show a file as in a window of that size.
@@ -88,11 +90,28 @@ class Browser:
         return [str(one) for one in self.run(script, selector)]
 
     def requests(self) -> list[str]:
-        """Addresses that were asked for since the last call."""
+        """Addresses that were asked for since the last call, granted or refused."""
+        sent = [one for one in self._network() if one["method"] == "Network.requestWillBeSent"]
+        self._sent = {one["params"]["requestId"]: one["params"]["request"]["url"] for one in sent}
+        return [str(one) for one in self._sent.values()]
+
+    def refused_requests(self) -> set[str]:
+        """Of the addresses that `requests` gave, those that the page's policy refused."""
+        failed = [one for one in self._events if one["method"] == "Network.loadingFailed"]
+        refused = [one["params"] for one in failed if one["params"].get("blockedReason") == "csp"]
+        return {
+            str(self._sent[one["requestId"]]) for one in refused if one["requestId"] in self._sent
+        }
+
+    def _network(self) -> list[dict[str, Any]]:
         logged = self.driver.get_log("performance")  # type: ignore[no-untyped-call]
-        messages = [json.loads(one["message"])["message"] for one in logged]
-        sent = [one for one in messages if one["method"] == "Network.requestWillBeSent"]
-        return [str(one["params"]["request"]["url"]) for one in sent]
+        self._events = [json.loads(one["message"])["message"] for one in logged]
+        return self._events
+
+    def forgive(self) -> None:
+        """Leave the page, and forget what the console said of it."""
+        self.driver.get("about:blank")
+        self.complaints()
 
     def complaints(self) -> list[str]:
         """What the browser's console says since the last call: errors and refusals."""

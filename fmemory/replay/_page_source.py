@@ -95,16 +95,20 @@ def _with_sub_sessions(memory: LogBackend, part: _Part) -> Iterator[_Part]:
 
 
 def _all_parts(memory: LogBackend) -> Iterator[_Part]:
-    """Every session that has events, deleted ones too, the most recently written first."""
+    """Every session, deleted ones too, the newest first; behind them those of sub-agents."""
     cursor = None
+    parts: list[_Part] = []
     while True:
         found = memory.list_streams((SESSION,), _PAGE, cursor)
         for one in found.streams:
             if len(one.stream) > 1:
-                yield _part(memory, find_subject(memory, None, one.stream[1]))
+                parts.append(_part(memory, find_subject(memory, None, one.stream[1])))
         cursor = found.next_cursor
         if cursor is None:
             break
+    reports = [part.report for part in parts if part.report is not None]
+    called = {one for report in reports for one in report.sub_sessions}
+    yield from sorted(parts, key=lambda part: part.whole.session_id in called)
     lone = _without_session(memory)
     if lone is not None:
         yield lone

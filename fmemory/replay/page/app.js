@@ -292,6 +292,8 @@ class App {
         clearTimeout(this.finding);
         if (query.value.trim().toLowerCase() !== this.search.query) this.find(query.value);
         this.nextHit(press.shiftKey ? -1 : 1);
+        // As in a pager: from here on keys are commands, and n is the next hit.
+        query.blur();
       } else if (press.key === "Escape") {
         if (byId("hits").hidden) query.value = "";
         this.find(query.value);

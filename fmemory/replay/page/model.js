@@ -138,6 +138,7 @@ function describe(event) {
   if (event.problem) return "damaged: " + event.problem;
   if (event.messages) return event.messages.map(describeMessage).join(" · ");
   if (event.notes) return count(event.notes.length, "note") + ": " + event.notes.map((one) => one.text || one.id).join("; ");
+  if (event.erased && !event.deltas) return "its data is not there any more";
   const told = (event.deltas || []).map((delta, index) => describeDelta(delta, event, index)).filter(Boolean);
   if (event.name === "features_replaced" || event.name === "session_initialized" || event.name === "session_deleted") {
     const features = (event.deltas || []).filter(([part]) => part === "feature").length;
@@ -145,7 +146,6 @@ function describe(event) {
     return words[event.name] + (features ? ", " + count(features, "feature") : "");
   }
   if (told.length) return told.slice(0, 6).join(" · ");
-  if (event.erased) return "its data is not there any more";
   if (event.data !== undefined) return describeData(event.data);
   return "";
 }

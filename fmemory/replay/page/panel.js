@@ -102,7 +102,7 @@ function manifest(event, state) {
   const facts = el("dl", { class: "facts" });
   const objective = state.manifest.get("current_objective");
   const made = [];
-  if (objective) made.push(el("div", { class: "objective" }, longText(objective.value, "p", "")));
+  if (objective) made.push(el("div", { class: "objective" }, longText(String(objective.value).trim(), "p", "")));
   for (const [name, entry] of state.manifest) {
     if (name === "current_objective" || name === "session_id" || name === "metadata") continue;
     if (name === "schema_version" && entry.value === 1) continue;
