@@ -23,6 +23,7 @@ VARIABLE = "FMEMORY_TEST_CHROMIUM"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _DRIVER_PLACES = ("/usr/bin", "/usr/lib/chromium", "/usr/lib/chromium-browser")
 _WAIT_S = 30
+_SCRIPT_WAIT_S = 120
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",  # containers run as root, where Chromium's sandbox does not start
@@ -132,6 +133,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     opened = webdriver.Chrome(options=options, service=service.Service(driver))
+    opened.set_script_timeout(_SCRIPT_WAIT_S)
     try:
         yield Browser(opened)
     finally:

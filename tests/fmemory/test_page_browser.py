@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -441,31 +442,58 @@ def see_everything(browser: Browser, event_count: int) -> None:
     browser.press("\ue007")
 
 
-def test_a_hostile_log_runs_nothing(browser: Browser, hostile: tuple[Path, int]) -> None:
+@dataclass(frozen=True)
+class Seen:
+    """What a hostile page has come to, once everything in it was seen."""
+
+    address: str
+    requests: set[str]
+    was_run: bool
+    script_count: int
+    acting_count: int
+    addresses: list[str]
+    attributes: set[str]
+
+
+@pytest.fixture(scope="module")
+def seen(chromium: Browser, hostile: tuple[Path, int]) -> Seen:
     file, event_count = hostile
-    browser.open(file)
-
-    see_everything(browser, event_count)
-
-    assert browser.run("return window.pwned === undefined")
-
-
-def test_a_hostile_log_makes_no_element_that_could_act(
-    browser: Browser, hostile: tuple[Path, int]
-) -> None:
-    file, event_count = hostile
-    browser.open(file)
+    chromium.requests()
+    chromium.open(file)
+    see_everything(chromium, event_count)
     count = "return document.querySelectorAll(arguments[0]).length"
-
-    see_everything(browser, event_count)
-
-    assert browser.run(count, "script") == 3
-    active = "img, svg, iframe, object, embed, base, form, video, audio, meta[http-equiv=refresh]"
-    assert browser.run(count, active) == 0
-    addresses = browser.run("return [...document.querySelectorAll('a')].map((one) => one.hash)")
-    assert all(one == "#list" or one[1:].isdigit() for one in addresses)
+    acting = "img, svg, iframe, object, embed, base, form, video, audio, meta[http-equiv=refresh]"
     names = "[...document.querySelectorAll('*')].flatMap((one) => one.getAttributeNames())"
-    assert not [one for one in browser.run(f"return {names}") if one.startswith(("on", "src"))]
+    links = "[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))"
+    return Seen(
+        file.as_uri(),
+        set(chromium.requests()),
+        chromium.run("return window.pwned !== undefined"),
+        chromium.run(count, "script"),
+        chromium.run(count, acting),
+        chromium.run(f"return {links}"),
+        set(chromium.run(f"return {names}")),
+    )
+
+
+def test_a_hostile_log_runs_nothing(seen: Seen) -> None:
+    assert not seen.was_run
+    assert seen.script_count == 3
+
+
+def test_a_hostile_log_makes_no_element_that_could_act(seen: Seen) -> None:
+    assert seen.acting_count == 0
+    assert not [one for one in seen.attributes if one.startswith(("on", "src"))]
+
+
+def test_links_of_a_hostile_page_lead_to_its_events_only(seen: Seen) -> None:
+    assert len(set(seen.addresses)) > 100
+    assert all(one == "#list" or one[1:].isdigit() for one in seen.addresses)
+
+
+def test_no_request_leaves_the_page(seen: Seen) -> None:
+    assert seen.address in seen.requests
+    assert seen.requests <= {seen.address, "about:blank", "data:,"}
 
 
 def test_hostile_text_is_shown_as_it_was_said(browser: Browser, hostile: tuple[Path, int]) -> None:
@@ -492,18 +520,6 @@ def test_characters_that_turn_or_hide_text_are_made_visible(
         "⟨U+202E⟩right to left⟨U+202C⟩ ⟨U+2066⟩isolated⟨U+2069⟩ ⟨U+200B⟩hidden⟨U+E0041⟩"
         " ␀␛[31m␇⟨U+009B⟩"
     )
-
-
-def test_no_request_leaves_the_page(browser: Browser, hostile: tuple[Path, int]) -> None:
-    file, event_count = hostile
-    browser.open(file)
-    browser.requests()
-
-    browser.driver.refresh()
-    browser.wait("return document.documentElement.dataset.ready")
-    see_everything(browser, event_count)
-
-    assert set(browser.requests()) <= {file.as_uri(), "data:,"}
 
 
 def test_the_browser_refuses_to_turn_text_into_markup(browser: Browser, file: Path) -> None:
