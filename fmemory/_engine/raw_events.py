@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.work import payload_bytes
@@ -29,7 +31,7 @@ _FOLDED_KIND = "segments"
 """Here envelopes lie in front of each payload, and once more, close together, at a file's end."""
 
 
-class RawEvent(NamedTuple):
+class RawEvent(msgspec.Struct, frozen=True, gc=False):
     """An envelope and what is stored beside it.
 
     Attributes:
@@ -110,7 +112,15 @@ def raw_payloads(
         payloads = _payloads(reader, asked)
         for event in some:
             payload = payloads.get(event.envelope.seq)
-            yield event if payload is None else _raw(event.envelope, payload)
+            if payload is None:
+                yield event
+            elif isinstance(payload, Blob):
+                yield RawEvent(event.envelope, payload.data, len(payload.data))
+            elif isinstance(payload, str):
+                yield RawEvent(event.envelope, problem=payload)
+            else:
+                is_erased = isinstance(payload, Erased)
+                yield RawEvent(event.envelope, None, payload_bytes(payload), is_erased)
 
 
 def _in_order(reader: Reader, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope]:
@@ -157,11 +167,3 @@ def _payloads(reader: Reader, seqs: Sequence[int]) -> dict[int, Payload | str]:
             except LogCorrupt as error:
                 found[seq] = str(error).partition(" (")[0]
         return found
-
-
-def _raw(envelope: Envelope, payload: Payload | str) -> RawEvent:
-    if isinstance(payload, Blob):
-        return RawEvent(envelope, payload.data, len(payload.data))
-    if isinstance(payload, str):
-        return RawEvent(envelope, problem=payload)
-    return RawEvent(envelope, None, payload_bytes(payload), isinstance(payload, Erased))

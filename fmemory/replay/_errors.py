@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from fmemory.replay._facts import Call, Fact, MessageFact, StepFact
+from fmemory.replay._facts import Fact, MessageFact, StepFact
 from fmemory.replay._failures import Answer
 from fmemory.replay._words import arguments_of, line_of, short
 from fmemory.replay.models import EventLine, ToolError, UnansweredCall
@@ -29,6 +30,16 @@ class _First:
     missing: int = AROUND
 
 
+class _Made(NamedTuple):
+    """A tool call that waits for its answer."""
+
+    seq: int
+    call_id: str
+    tool: str
+    arguments: bytes
+    in_scope: bool
+
+
 @dataclass(slots=True)
 class Calls:
     """A fold over the facts of one session."""
@@ -38,8 +49,7 @@ class Calls:
     step_error_count: int = 0
     has_steps: bool = False
     _before: deque[Fact] = field(default_factory=lambda: deque(maxlen=AROUND))
-    _waiting: dict[str, tuple[Fact, Call, bool]] = field(default_factory=dict)
-    _answered: dict[str, tuple[int, Call]] = field(default_factory=dict)
+    _waiting: dict[str, _Made] = field(default_factory=dict)
     _first: _First | None = None
     _first_step: _First | None = None
     _said: int | None = None
@@ -74,9 +84,11 @@ class Calls:
     def unanswered(self) -> list[UnansweredCall]:
         """Calls in scope that nothing answered, in order."""
         return [
-            UnansweredCall(fact.event.seq, self.session_id, call.id, call.name, arguments_of(call))
-            for fact, call, in_scope in self._waiting.values()
-            if in_scope
+            UnansweredCall(
+                made.seq, self.session_id, made.call_id, made.tool, arguments_of(made.arguments)
+            )
+            for made in self._waiting.values()
+            if made.in_scope
         ]
 
     def _add_message(self, fact: Fact, message: MessageFact, *, in_scope: bool) -> None:
@@ -87,7 +99,9 @@ class Calls:
                 if self._first is None:
                     self._first = self._begin(fact, self._error(fact, answer, made))
         for call in message.calls:
-            self._waiting[call.id] = (fact, call, in_scope)
+            self._waiting[call.id] = _Made(
+                fact.event.seq, call.id, call.name, bytes(call.arguments), in_scope
+            )
         if message.role == "assistant":
             self._said = fact.event.seq
 
@@ -112,14 +126,14 @@ class Calls:
             )
             self._first_step = self._begin(fact, error)
 
-    def _error(self, fact: Fact, answer: Answer, made: tuple[Fact, Call, bool] | None) -> ToolError:
+    def _error(self, fact: Fact, answer: Answer, made: _Made | None) -> ToolError:
         return ToolError(
             seq=fact.event.seq,
             session_id=self.session_id,
-            call_seq=None if made is None else made[0].event.seq,
+            call_seq=None if made is None else made.seq,
             call_id=answer.call_id or None,
-            tool="" if made is None else made[1].name,
-            arguments="" if made is None else arguments_of(made[1]),
+            tool="" if made is None else made.tool,
+            arguments="" if made is None else arguments_of(made.arguments),
             words=short(answer.words),
             marked=answer.is_error,
         )

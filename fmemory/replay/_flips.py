@@ -63,7 +63,7 @@ class Flips:
 
 
 def regressions_of(flips: list[FeatureFlip]) -> list[Regression]:
-    """Features that passed and then did not, once each time, in order."""
+    """Features that passed and then did not, once each time: those that still do not first."""
     since: dict[str, int] = {}
     found: list[Regression] = []
     open_ones: dict[str, int] = {}
@@ -77,4 +77,4 @@ def regressions_of(flips: list[FeatureFlip]) -> list[Regression]:
         else:
             open_ones[flip.feature_id] = len(found)
             found.append(Regression(flip.feature_id, since.pop(flip.feature_id, None), flip.seq))
-    return found
+    return sorted(found, key=lambda one: (one.again_seq is not None, one.lost_seq))

@@ -20,7 +20,17 @@ from fmemory._engine.types import RECORDS, SESSION, EventType
 from fmemory._model import check_time
 from fmemory.backend import LogBackend
 from fmemory.errors import ContractError, Reason, brief
-from fmemory.replay._facts import Fact, Features, MessageFact, State, StepFact, facts, time_ns
+from fmemory.journal import Envelope
+from fmemory.replay._facts import (
+    Detail,
+    Fact,
+    Features,
+    MessageFact,
+    State,
+    StepFact,
+    facts,
+    time_ns,
+)
 from fmemory.replay.models import RunSort, RunState, RunSummary
 
 __all__ = ["Sessions", "runs"]
@@ -30,6 +40,15 @@ _LIVE_NS = 60 * 1_000_000_000
 """A checkpoint recorded within so long of the start it states was written by the run itself."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
+_FLIP = frozenset(
+    {
+        EventType.FEATURE_PASS_UPDATED,
+        EventType.FEATURES_REPLACED,
+        EventType.SESSION_INITIALIZED,
+        EventType.SESSION_FORKED,
+        EventType.SESSION_DELETED,
+    }
+)
 Key: TypeAlias = tuple[str | None, str]
 """Session and run id."""
 
@@ -107,8 +126,8 @@ class _Run:
     """A run while it is folded."""
 
     key: Key
-    first: Fact
-    last: Fact
+    first: Envelope
+    last: Envelope
     actor: str | None = None
     reason: str | None = None
     opened: tuple[StoredCheckpoint, Fact] | None = None
@@ -170,8 +189,8 @@ class Sessions:
         for key in [one for one in self._runs if one[0] is None and len(sessions[one[1]]) == 2]:
             (other,) = [one for one in sessions[key[1]] if one != key]
             early, run = self._runs.pop(key), self._runs[other]
-            run.first = early.first if early.first.event.seq < run.first.event.seq else run.first
-            run.last = early.last if early.last.event.seq > run.last.event.seq else run.last
+            run.first = early.first if early.first.seq < run.first.seq else run.first
+            run.last = early.last if early.last.seq > run.last.seq else run.last
             run.actor, run.reason = early.actor or run.actor, early.reason or run.reason
             run.event_count += early.event_count
             run.note_count += early.note_count
@@ -185,18 +204,18 @@ class Sessions:
     def _summary(self, run: _Run) -> RunSummary:
         session = self._sessions.get(run.key[0] or "")
         newest = None if session is None else session.newest
-        is_later = newest is not None and newest.first.event.seq > run.last.event.seq
+        is_later = newest is not None and newest.first.seq > run.last.seq
         return _summary(run, newest if is_later else None)
 
     def _run(self, key: Key, fact: Fact) -> _Run:
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = _Run(key, fact, fact)
+            run = self._runs[key] = _Run(key, fact.event, fact.event)
             session = self._sessions.get(key[0] or "")
             if session is not None:
                 session.newest = run
         event = fact.event
-        run.last = fact
+        run.last = event
         run.event_count += 1
         if run.actor is None:
             run.actor = event.actor
@@ -216,18 +235,25 @@ class Sessions:
             self._session_of_run[event.run_id] = session_id
             run = self._run((session_id, event.run_id), fact)
         detail = fact.detail
+        if isinstance(detail, tuple):
+            if session.copies:
+                session.copies -= 1
+            else:
+                _add_messages(session, run, detail)
+            return
+        if detail is not None:
+            self._add_detail(session_id, run, fact, detail)
+        if event.type in _FLIP:
+            self._flip(session, run, fact)
+
+    def _add_detail(self, session_id: str, run: _Run | None, fact: Fact, detail: Detail) -> None:
         match detail:
-            case tuple():
-                if session.copies:
-                    session.copies -= 1
-                else:
-                    _add_messages(session, run, detail)
             case StoredCheckpoint():
                 self._named(session_id, detail.run_id, run, fact, detail)
             case StoredProgress():
                 named = self._named(session_id, detail.run_id, run, fact, None)
                 named.progress = detail.summary
-            case StoredSession() if event.type == EventType.SESSION_INITIALIZED:
+            case StoredSession() if fact.event.type == EventType.SESSION_INITIALIZED:
                 for checkpoint in detail.checkpoints:
                     self._named(session_id, checkpoint.run_id, run, fact, checkpoint)
                 for entry in detail.progress:
@@ -238,7 +264,6 @@ class Sessions:
                     run.step_error_count += detail.answer.failed
             case _:
                 pass
-        self._flip(session, run, fact)
 
     def _named(
         self,
@@ -321,12 +346,12 @@ def _add_messages(session: _Session, run: _Run | None, messages: Iterable[Messag
             run.said = message.words
         for call in message.calls:
             run.call_count += 1
-            run.waiting[call.id] = run.last.event.seq
+            run.waiting[call.id] = run.last.seq
             callers[call.id] = run
 
 
 def _summary(run: _Run, later: _Run | None) -> RunSummary:
-    first, last = time_ns(run.first.event), time_ns(run.last.event)
+    first, last = time_ns(run.first), time_ns(run.last)
     closed, opened = run.closed, run.opened
     started_at = from_ns(first)
     if opened is not None:
@@ -347,8 +372,8 @@ def _summary(run: _Run, later: _Run | None) -> RunSummary:
         started_at=started_at,
         ended_at=None if ended_us is None else from_us(ended_us),
         last_at=from_ns(last),
-        first_seq=run.first.event.seq,
-        last_seq=run.last.event.seq,
+        first_seq=run.first.seq,
+        last_seq=run.last.seq,
         event_count=run.event_count,
         message_count=run.message_count,
         tool_call_count=run.call_count or run.step_count,

@@ -13,7 +13,7 @@ from fmemory._engine.stored import (
 )
 from fmemory._engine.types import RECORDS, EventType
 from fmemory._json_values import JsonObject, JsonValue
-from fmemory.replay._facts import Call, Fact, Features, MessageFact, State, StepFact, time_ns
+from fmemory.replay._facts import Fact, Features, MessageFact, State, StepFact, time_ns
 from fmemory.replay.models import EventLine
 
 __all__ = ["arguments_of", "line_of", "short", "words_of"]
@@ -63,10 +63,10 @@ def words_of(fact: Fact) -> str:
             return _of_envelope(fact)
 
 
-def arguments_of(call: Call) -> str:
-    """The arguments of a call as one line of text: each by its name, or the text itself."""
+def arguments_of(stored: bytes) -> str:
+    """The stored arguments of a call as one line: each by its name, or the text itself."""
     try:
-        value: JsonValue = _decode(call.arguments)
+        value: JsonValue = _decode(stored)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
     return _of_value(value)
@@ -84,7 +84,7 @@ def _of_messages(messages: tuple[MessageFact, ...]) -> str:
     count = f"{len(messages)} messages, last " if len(messages) > 1 else ""
     role = "result" if last.answers and last.role == "user" else last.role
     words = short(last.answers[-1].words if last.answers else last.words)
-    calls = ", ".join(f"{call.name}({arguments_of(call)})" for call in last.calls)
+    calls = ", ".join(f"{call.name}({arguments_of(bytes(call.arguments))})" for call in last.calls)
     failed = "error: " if any(one.failed for one in last.answers) or last.is_error else ""
     shown = " ".join(part for part in (words, f"[{calls}]" if calls else "") if part)
     return f"{count}{role}: {failed}{shown}"

@@ -70,8 +70,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True, gc=False):
     """A payload of bytes. An empty nonce means that the journal draws one when it stores it."""
 
     data: bytes

@@ -56,7 +56,10 @@ def runs(
     utc: UtcOption = False,
     store: StoreOption = None,
 ) -> None:
-    """List the runs, one a line: how each ended, what it did, its last words."""
+    """List the runs, how each ended and what it did.
+
+    One a line, with its last words: the note it was closed with, else what was said last.
+    """
     from fmemory import replay
     from fmemory_tools._console import print_json
     from fmemory_tools._sessions import choose_session
