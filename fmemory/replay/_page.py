@@ -58,7 +58,7 @@ def page(memory: LogBackend, name: str | None = None, *, session_id: str | None 
             Without any name: all sessions of the log.
 
     Returns:
-        HTML to be written as UTF-8: about 80 kB, and what the events hold as JSON. Metadata of
+        HTML to be written as UTF-8: about 90 kB, and what the events hold as JSON. Metadata of
         messages and the data of images are left out; their sizes are told.
 
     Raises:

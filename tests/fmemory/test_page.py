@@ -24,7 +24,7 @@ from fmemory import (
 from fmemory.replay import page, report, runs
 from tests.fmemory.page_stores import HOSTILE, START, hostile_session, long_session, odd_sessions
 
-FIXED_BYTES_MAX = 90_000
+FIXED_BYTES_MAX = 100_000
 DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.DOTALL)
 
 

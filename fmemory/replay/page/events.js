@@ -255,7 +255,7 @@ function guess(event) {
 
 // Text as it was said; what stands between ``` lines is set as code.
 function prose(whole) {
-  const text = whole.replace(/^\s*\n|\s+$/g, "");
+  const text = whole.replace(/^(?:[ \t\r]*\n)+/, "").trimEnd();
   const pieces = text.split(/^```[^\n`]*$/m);
   if (pieces.length < 3) return [longText(text, "div", "prose")];
   return pieces
