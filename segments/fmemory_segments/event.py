@@ -70,7 +70,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: int = 0
 
 
-class Blob(msgspec.Struct, frozen=True, gc=False):
+@dataclass(frozen=True, slots=True)
+class Blob:
     """A payload of bytes. An empty nonce means that the journal draws one when it stores it."""
 
     data: bytes

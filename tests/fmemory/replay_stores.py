@@ -13,6 +13,7 @@ from fmemory import (
     NewEvent,
     ProgressEntry,
     RunCheckpoint,
+    RunStatus,
     SessionManifest,
     ToolCall,
 )
@@ -49,7 +50,7 @@ def write_broken(memory: JournalBackend) -> None:
             SessionManifest("login", "main", "make logging in work"), features
         )
     with fmemory.audit(actor="ada", run_id="run-1", reason="first try"):
-        session.record_run_checkpoint(RunCheckpoint("run-1", at(0), status="in_progress"))
+        session.record_run_checkpoint(RunCheckpoint("run-1", at(0), status=RunStatus.IN_PROGRESS))
         session.append_transcript_messages([Message("user", "make the form")])
         session.append_transcript_messages(called("c1", "pytest"))
         session.append_transcript_messages(answered("c1", "2 passed"))
@@ -57,10 +58,10 @@ def write_broken(memory: JournalBackend) -> None:
             session.update_feature_pass("form", True)
         memory.append(("session", "login"), [NewEvent("tool.finished", {"exit": 0})])
         session.record_run_checkpoint(
-            RunCheckpoint("run-1", at(0), at(5), status="succeeded", note="the form works")
+            RunCheckpoint("run-1", at(0), at(5), status=RunStatus.SUCCEEDED, note="the form works")
         )
     with fmemory.audit(actor="bob", run_id="run-2", reason="the token"):
-        session.record_run_checkpoint(RunCheckpoint("run-2", at(10), status="in_progress"))
+        session.record_run_checkpoint(RunCheckpoint("run-2", at(10), status=RunStatus.IN_PROGRESS))
         session.append_transcript_messages(called("c2", "rm -r form"))
         session.append_transcript_messages(answered("c2", "rm: no", is_error=True))
         with fmemory.audit(reason="it was in the way"):

@@ -19,6 +19,7 @@ from fmemory import (
     Message,
     ProgressEntry,
     RunCheckpoint,
+    RunStatus,
     SessionManifest,
 )
 from fmemory.replay import RunState, RunSummary, runs
@@ -84,7 +85,7 @@ def test_a_run_without_checkpoints_begins_with_its_first_event(memory: JournalBa
 
 
 def test_a_run_that_only_a_checkpoint_or_progress_names_is_a_run(memory: JournalBackend) -> None:
-    memory.record_run_checkpoint("s", RunCheckpoint("one", at(0), at(1), status="failed"))
+    memory.record_run_checkpoint("s", RunCheckpoint("one", at(0), at(1), status=RunStatus.FAILED))
     memory.append_progress_entry("s", ProgressEntry("two", "went on"))
 
     found = {one.run_id: (one.status, one.last_words) for one in runs(memory)}
@@ -96,7 +97,7 @@ def test_checkpoints_that_a_session_begins_with_are_runs(memory: JournalBackend)
         "s",
         SessionManifest("s", "main", "do it"),
         [],
-        initial_checkpoint=RunCheckpoint("zero", at(0), at(2), status="succeeded"),
+        initial_checkpoint=RunCheckpoint("zero", at(0), at(2), status=RunStatus.SUCCEEDED),
     )
 
     assert (only(memory).run_id, only(memory).status) == ("zero", RunState.SUCCEEDED)
@@ -104,7 +105,9 @@ def test_checkpoints_that_a_session_begins_with_are_runs(memory: JournalBackend)
 
 def test_a_run_died_if_a_later_one_began_in_its_session(memory: JournalBackend) -> None:
     for run_id in ("one", "two"):
-        memory.record_run_checkpoint("s", RunCheckpoint(run_id, at(0), status="in_progress"))
+        memory.record_run_checkpoint(
+            "s", RunCheckpoint(run_id, at(0), status=RunStatus.IN_PROGRESS)
+        )
 
     one, two = runs(memory)
     assert (one.status, one.evidence) == (RunState.DIED, "run two began after its last event")
@@ -130,15 +133,17 @@ def test_a_process_of_another_machine_is_not_said_to_be_gone(memory: JournalBack
 
 
 def test_an_end_without_a_verdict_is_neither_success_nor_failure(memory: JournalBackend) -> None:
-    memory.record_run_checkpoint("s", RunCheckpoint("r", at(0), at(1), status="in_progress"))
+    memory.record_run_checkpoint(
+        "s", RunCheckpoint("r", at(0), at(1), status=RunStatus.IN_PROGRESS)
+    )
 
     assert only(memory).status is RunState.ENDED
 
 
 def test_a_run_that_is_taken_up_again_is_open(memory: JournalBackend) -> None:
-    memory.record_run_checkpoint("s", RunCheckpoint("r", at(0), status="in_progress"))
-    memory.record_run_checkpoint("s", RunCheckpoint("r", at(0), at(1), status="failed"))
-    memory.record_run_checkpoint("s", RunCheckpoint("r", at(2), status="in_progress"))
+    memory.record_run_checkpoint("s", RunCheckpoint("r", at(0), status=RunStatus.IN_PROGRESS))
+    memory.record_run_checkpoint("s", RunCheckpoint("r", at(0), at(1), status=RunStatus.FAILED))
+    memory.record_run_checkpoint("s", RunCheckpoint("r", at(2), status=RunStatus.IN_PROGRESS))
 
     run = only(memory)
     assert (run.status, run.started_at, run.ended_at) == (RunState.OPEN, at(0), None)

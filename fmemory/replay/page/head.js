@@ -43,9 +43,9 @@ function findings(report, session) {
   const add = (name, title, ...children) => rows.push(el("li", { class: name }, el("span", { class: "what" }, title), el("div", null, ...children)));
   if (report.run_id !== null && session.runs.length > 1) add("", "report of", said(report.run_id, "b"), " ", report.first_seq ? link(report.first_seq) : null);
   if (report.first_error) firstError(report, add);
-  for (const one of report.regressions) {
-    add("bad", "regression", said(one.feature_id, "b"), one.passed_seq ? " passed at " : "", one.passed_seq ? link(one.passed_seq) : "", " lost at ", link(one.lost_seq), one.again_seq ? " again at " : "", one.again_seq ? link(one.again_seq) : "");
-  }
+  report.regressions.slice(0, SOME).forEach((one) => add("bad", "regression", ...regression(one)));
+  const further = report.regressions.slice(SOME);
+  if (further.length) rows.push(el("li", null, fold("more", [count(further.length, "more regression")], () => further.map((one) => el("div", null, ...regression(one))))));
   if (report.unanswered.length) add("warn", "no answer", ...some(report.unanswered, (one) => el("span", null, link(one.seq), " ", shown(one.tool))));
   if (report.unreadable.length) add("warn", "without data", ...some(report.unreadable, (one) => el("span", null, link(one.seq), " ", one.state)));
   if (report.gaps.length) add("", "longest waits", ...some(report.gaps, (one) => el("span", null, duration(one.seconds), " before ", link(one.before_seq))));
@@ -56,6 +56,14 @@ function findings(report, session) {
   const total = report.bytes.reduce((sum, one) => sum + one.payload_bytes, 0);
   if (report.bytes.length) rows.push(el("li", null, fold("more", ["where the bytes are: " + bytes(total) + " in " + count(report.event_count, "event")], () => [byteTable(report.bytes)])));
   return el("ul", { class: "findings" }, ...rows);
+}
+
+function regression(one) {
+  const made = [said(one.feature_id, "b")];
+  if (one.passed_seq) made.push(" passed at ", link(one.passed_seq));
+  made.push(" lost at ", link(one.lost_seq));
+  if (one.again_seq) made.push(" again at ", link(one.again_seq));
+  return made;
 }
 
 function firstError(report, add) {

@@ -40,11 +40,12 @@ class Search {
   excerpt(index) {
     const text = textOf(this.session.events[index]);
     const place = text.toLowerCase().indexOf(this.query);
-    const from = Math.max(0, place - EXCERPT_BEFORE);
+    const line = text.lastIndexOf("\n", place) + 1;
+    const from = Math.max(line, place - EXCERPT_BEFORE);
     const flat = (part) => shown(part.replace(/\s+/g, " "));
     const end = place + this.query.length;
     return [
-      (from ? "…" : "") + flat(text.slice(from, place)),
+      (from > line ? "…" : "") + flat(text.slice(from, place)),
       el("mark", null, flat(text.slice(place, end))),
       flat(text.slice(end, from + EXCERPT_CHARACTERS)),
     ];
@@ -53,8 +54,7 @@ class Search {
 
 // Everything an event says, a line each.
 function textOf(event) {
-  const lines = ["#" + event.seq + " " + event.name];
-  for (const key of ["by", "run", "why"]) if (event[key] !== undefined) lines.push(word(event[key]));
+  const lines = [];
   for (const message of event.messages || []) {
     if (message.name) lines.push(message.name);
     for (const part of message.parts) for (const one of part.slice(1)) gather(one, lines);
@@ -63,6 +63,9 @@ function textOf(event) {
   for (const note of event.notes || []) gather(note, lines);
   gather(event.data, lines);
   if (event.problem) lines.push(event.problem);
+  if (event.stream) lines.push(event.stream.join("/"));
+  for (const key of ["by", "run", "why"]) if (event[key] !== undefined) lines.push(word(event[key]));
+  lines.push(event.name, "#" + event.seq);
   return lines.join("\n");
 }
 
