@@ -146,7 +146,8 @@ def browser(chromium: Browser) -> Iterator[Browser]:
     chromium.requests()
     chromium.complaints()
     yield chromium
-    assert chromium.complaints() == []
+    complaints = chromium.complaints()
+    assert not complaints, complaints
 
 
 def _find() -> tuple[str, str]:

@@ -84,8 +84,8 @@ def _block(block: JsonValue) -> Iterator[list[JsonValue]]:
             yield ["text", text]
         case "thinking" if isinstance(block.get("thinking"), str):
             yield ["think", block["thinking"]]
-        case "tool_use" | "server_tool_use":
-            yield ["call", block.get("id"), block.get("name"), exact(block.get("input"))]
+        case "tool_use" | "server_tool_use" if isinstance(block.get("name"), str):
+            yield ["call", _id(block.get("id")), block["name"], exact(block.get("input"))]
         case "tool_result":
             yield from _result(block)
         case "image" | "document" | "image_url" | "input_image" | "input_audio" | "file" as kind:
@@ -104,8 +104,12 @@ def _result(block: JsonObject) -> Iterator[list[JsonValue]]:
     else:
         inner = [part for one in _list(content) for part in _block(one)]
         text = "\n".join([cast("str", part[1]) for part in inner if part[0] == "text"])
-    yield ["result", block.get("tool_use_id"), text, block.get("is_error") is True]
+    yield ["result", _id(block.get("tool_use_id")), text, block.get("is_error") is True]
     yield from (part for part in inner if part[0] != "text")
+
+
+def _id(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _media_type(block: JsonObject) -> str | None:

@@ -182,6 +182,22 @@ def _hostile_messages(text: str) -> list[Message]:
     ]
 
 
+ODD_BLOCKS: tuple[fmemory.JsonValue, ...] = (
+    {"type": "tool_use"},
+    {"type": "tool_use", "id": 7, "name": {"a": 1}, "input": [1, None]},
+    {"type": "tool_use", "id": "c9", "name": "bash", "input": "ls"},
+    {"type": "tool_result"},
+    {"type": "tool_result", "tool_use_id": ["x"], "content": [7, {"type": "image"}, "text"]},
+    {"type": "tool_result", "tool_use_id": "c9", "content": {"a": 1}, "is_error": "yes"},
+    {"type": "text", "text": None},
+    {"type": "thinking", "thinking": []},
+    {"type": "image", "source": "nowhere"},
+    {"type": ["list"]},
+    {"__proto__": {"polluted": True}, "toString": 1},
+    [],
+    None,
+    0,
+)
 MEGABYTE = "a line of a very long answer, number {}\n"
 
 
@@ -189,8 +205,8 @@ def odd_sessions(memory: LogBackend) -> None:
     """Sessions as they come to be when things go wrong, or are done in unusual ways.
 
     `gone` was deleted, erased and begun anew; `bare` has no manifest, an unfinished run, the
-    caller's own events and a message of a megabyte; `copy` is a fork of it; `lone` put records in a
-    run of no session.
+    caller's own events and a message of a megabyte; `copy` is a fork of it; `blocks` has blocks of
+    shapes that no provider writes; `lone` put records in a run of no session.
     """
     gone = memory.session("gone")
     gone.initialize_session_if_missing(
@@ -210,5 +226,7 @@ def odd_sessions(memory: LogBackend) -> None:
     bare.append_transcript_messages([Message("user", "".join(lines)), Message("user")])
     bare.fork("copy")
     bare.truncate_transcript(keep=1)
+    for block in ODD_BLOCKS:
+        memory.session("blocks").append_transcript_messages([Message("user", blocks=[block])])
     with fmemory.audit(run_id="lone"):
         memory.add_note("nobody's note", [1.0], id="n1")

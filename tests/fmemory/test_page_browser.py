@@ -20,7 +20,13 @@ import fmemory
 from fmemory import LogBackend
 from fmemory.replay import changes, page, report, runs
 from tests.browser import Browser
-from tests.fmemory.page_stores import HOSTILE, hostile_session, long_session, odd_sessions
+from tests.fmemory.page_stores import (
+    HOSTILE,
+    ODD_BLOCKS,
+    hostile_session,
+    long_session,
+    odd_sessions,
+)
 
 OPEN_MS_MAX = 2000
 EVENTS = 900
@@ -589,6 +595,20 @@ def test_erased_events_are_shown_as_erased(browser: Browser, odd: Path) -> None:
     assert "its data is not there any more" in browser.text(".event.hollow")
 
 
+def test_a_state_from_erased_events_says_what_it_is_without(browser: Browser, odd: Path) -> None:
+    open_session(browser, odd, "gone")
+    warning = "#panel .state > .warn a"
+    first, second, deleted = [one.removeprefix("#") for one in browser.texts(".event .seq")[:3]]
+
+    browser.run(f"location.hash = '#{second}'")
+    wait_for(browser, int(second))
+    assert browser.texts(warning) == [f"#{first}", f"#{second}"]
+
+    browser.run(f"location.hash = '#{deleted}'")
+    wait_for(browser, int(deleted))
+    assert browser.texts(warning) == []
+
+
 def test_a_session_without_a_manifest_says_so(browser: Browser, odd: Path) -> None:
     open_session(browser, odd, "bare")
 
@@ -617,6 +637,17 @@ def test_a_cut_transcript_is_told(browser: Browser, odd: Path) -> None:
 
     assert "transcript cut to 1 message" in browser.texts(".event .words")
     assert browser.text("#panel .sum") == "1 message in the transcript"
+
+
+def test_blocks_of_any_shape_are_shown(browser: Browser, odd: Path) -> None:
+    open_session(browser, odd, "blocks")
+
+    browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    search(browser, "bash")
+    browser.press("\ue007", "e", "E")
+
+    assert len(kinds(browser)) == len(ODD_BLOCKS)
+    assert not browser.run("return {}.polluted")
 
 
 def test_records_of_runs_without_a_session_are_shown(browser: Browser, odd: Path) -> None:

@@ -16,7 +16,7 @@ function el(tag, attributes, ...children) {
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
 
 function shown(text) {
-  return String(text)
+  return String(typeof text === "object" ? JSON.stringify(text) : text)
     .replace(/\r\n/g, "\n")
     .replace(HIDDEN, (one) => {
       const code = one.codePointAt(0);

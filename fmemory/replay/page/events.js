@@ -176,7 +176,7 @@ class List {
       case "media":
         return [el("p", { class: "faint" }, "(", said(part[1]), ", " + bytes(part[2]) + ", not in this page)")];
       default:
-        return [fold("raw", ["block ", said(String((part[1] && part[1].type) || "")), " "], () => [json(part[1])])];
+        return [fold("raw", ["block ", said((part[1] && part[1].type) || ""), " "], () => [json(part[1])])];
     }
   }
 

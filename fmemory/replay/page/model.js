@@ -90,6 +90,17 @@ class Session {
     return this.state;
   }
 
+  // Events up to this one that cannot be read and may have changed the state, since it last began anew.
+  lost(index) {
+    const found = [];
+    for (let at = index; at >= 0; at--) {
+      const event = this.events[at];
+      if (event.name === "session_deleted") break;
+      if ((event.problem || event.erased) && !event.name.includes(".") && !event.stream) found.push(event.seq);
+    }
+    return found.reverse();
+  }
+
   runOf(event) {
     return word(event.run);
   }

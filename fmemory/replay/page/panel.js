@@ -87,6 +87,8 @@ function checkpoint(one) {
 
 function after(event, session, state) {
   const made = el("section", { class: "state" }, el("h3", null, "State after " + "#" + event.seq));
+  const lost = session.lost(event.index);
+  if (lost.length) made.append(el("p", { class: "warn" }, "without what is not there any more: ", ...some(lost, (seq) => link(seq))));
   made.append(...manifest(event, state), ...features(event, state), ...checkpoints(event, state), ...progress(event, state));
   made.append(el("p", { class: "sum" }, el("b", null, String(state.messages)), " " + (state.messages === 1 ? "message" : "messages") + " in the transcript"));
   return made;

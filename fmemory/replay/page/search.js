@@ -47,12 +47,14 @@ class Search {
     return [
       (from > line ? "…" : "") + flat(text.slice(from, place)),
       el("mark", null, flat(text.slice(place, end))),
-      flat(text.slice(end, from + EXCERPT_CHARACTERS)),
+      flat(text.slice(end, Math.min(from + EXCERPT_CHARACTERS, Math.max(end, text.lastIndexOf(META))))),
     ];
   }
 }
 
-// Everything an event says, a line each.
+const META = "\n\n";
+
+// Everything an event says, a line each; behind a gap who wrote it, where and why.
 function textOf(event) {
   const lines = [];
   for (const message of event.messages || []) {
@@ -63,10 +65,11 @@ function textOf(event) {
   for (const note of event.notes || []) gather(note, lines);
   gather(event.data, lines);
   if (event.problem) lines.push(event.problem);
-  if (event.stream) lines.push(event.stream.join("/"));
-  for (const key of ["by", "run", "why"]) if (event[key] !== undefined) lines.push(word(event[key]));
-  lines.push(event.name, "#" + event.seq);
-  return lines.join("\n");
+  const meta = [];
+  if (event.stream) meta.push(event.stream.join("/"));
+  for (const key of ["by", "run", "why"]) if (event[key] !== undefined) meta.push(word(event[key]));
+  meta.push(event.name, "#" + event.seq);
+  return lines.join("\n") + META + meta.join(" ");
 }
 
 function gather(value, lines) {

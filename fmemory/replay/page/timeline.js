@@ -441,7 +441,10 @@ function nearestTime(session, ms) {
 function weight(event) {
   let sum = 0;
   for (const message of event.messages || []) {
-    for (const part of message.parts) sum += part[0] === "result" ? part[2].length : String(part[1] || "").length + (part[3] ? 80 : 0);
+    for (const part of message.parts) {
+      const text = part[0] === "result" ? part[2] : part[1];
+      sum += typeof text === "string" && part[0] !== "call" ? text.length : 80;
+    }
   }
   return sum;
 }
