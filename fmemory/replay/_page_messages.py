@@ -99,11 +99,12 @@ def _block(block: JsonValue) -> Iterator[list[JsonValue]]:
 def _result(block: JsonObject) -> Iterator[list[JsonValue]]:
     content = block.get("content")
     inner: list[list[JsonValue]] = []
-    if isinstance(content, str):
-        text = content
-    else:
-        inner = [part for one in _list(content) for part in _block(one)]
+    text = content if isinstance(content, str) else ""
+    if isinstance(content, list):
+        inner = [part for one in content for part in _block(one)]
         text = "\n".join([cast("str", part[1]) for part in inner if part[0] == "text"])
+    elif content is not None and not isinstance(content, str):
+        inner = [["other", exact(content)]]
     yield ["result", _id(block.get("tool_use_id")), text, block.get("is_error") is True]
     yield from (part for part in inner if part[0] != "text")
 

@@ -69,6 +69,19 @@ def test_results_of_anthropic_are_said_once() -> None:
     assert found == [["result", "t1", "a\nb", True], ["result", "t2", "c", False]]
 
 
+def test_what_else_is_in_a_result_is_shown_behind_it() -> None:
+    content: list[JsonValue] = [{"type": "text", "text": "here"}, {"type": "new_kind"}]
+    listed: JsonObject = {"type": "tool_result", "tool_use_id": "t1", "content": content}
+    plain: JsonObject = {"type": "tool_result", "tool_use_id": "t2", "content": {"a": 1}}
+
+    assert parts(Message("user", blocks=[listed, plain])) == [
+        ["result", "t1", "here", False],
+        ["other", {"type": "new_kind"}],
+        ["result", "t2", "", False],
+        ["other", {"a": 1}],
+    ]
+
+
 def test_calls_of_openai_are_said_once() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"a": 1}'}}
     (message,) = from_openai([{"role": "assistant", "content": None, "tool_calls": [call]}])

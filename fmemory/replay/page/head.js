@@ -14,7 +14,7 @@ function fillHead(root, session) {
   const layout = "runs" + (session.runs.length > RUN_CARDS_MAX ? " rows" : "");
   const list = (runs) => el("div", { class: layout }, ...runs.map((run) => runCard(run, session)));
   if (earlier.length) made.push(fold("more", [count(earlier.length, "earlier run")], () => [list(earlier)]));
-  const overview = el("div", { class: session.runs.length > RUN_CARDS_MAX ? "" : "overview" }, list(session.runs.slice(-RUNS_SHOWN)));
+  const overview = el("div", { class: session.runs.length > RUN_CARDS_MAX ? "" : "overview" }, session.runs.length ? list(session.runs.slice(-RUNS_SHOWN)) : null);
   if (report) overview.append(findings(report, session));
   made.push(overview);
   root.replaceChildren(...made);

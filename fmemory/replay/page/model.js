@@ -199,6 +199,7 @@ function describeData(value) {
   };
   const inner = value && value.value && typeof value.value === "object" ? value.value : value;
   const own = inner && typeof inner === "object" ? inner.data || inner.action || inner.content || inner : inner;
+  if (own === null || typeof own !== "object") return firstLine(String(own), 160);
   look(own, 0);
   return found.join(" · ");
 }
