@@ -12,12 +12,9 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
 
 VARIABLE = "FMEMORY_TEST_CHROMIUM"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -36,9 +33,14 @@ _FLAGS = (
 
 
 class Browser:
-    """A browser that shows one file at a time."""
+    """A browser that shows one file at a time.
 
-    def __init__(self, driver: Chrome) -> None:
+    Attributes:
+        driver: A `selenium.webdriver.Chrome`, which from version to version says more or less of
+            its types.
+    """
+
+    def __init__(self, driver: Any) -> None:
         self.driver = driver
         self._events: list[dict[str, Any]] = []
         self._sent: dict[str, str] = {}
@@ -105,7 +107,7 @@ class Browser:
         }
 
     def _network(self) -> list[dict[str, Any]]:
-        logged = self.driver.get_log("performance")  # type: ignore[no-untyped-call]
+        logged = self.driver.get_log("performance")
         self._events = [json.loads(one["message"])["message"] for one in logged]
         return self._events
 
@@ -116,7 +118,7 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """What the browser's console says since the last call: errors and refusals."""
-        logged = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        logged = self.driver.get_log("browser")
         return [str(one["message"]) for one in logged]
 
 

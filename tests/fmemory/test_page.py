@@ -288,6 +288,14 @@ def test_beyond_its_fixed_part_a_page_is_smaller_than_twice_its_data(
     assert shown < as_json
 
 
+def test_a_page_of_markup_alone_is_smaller_than_thrice_its_data(memory: LogBackend) -> None:
+    fixed = len(page(memory).encode())
+    text = "<p class='x'></p><b>1</b>" * 4000
+    memory.session("s").append_transcript_messages([Message("user", text)])
+
+    assert len(page(memory).encode()) - fixed < 3 * len(text)
+
+
 def test_what_is_written_while_the_page_is_made_is_left_out_whole(
     memory: LogBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

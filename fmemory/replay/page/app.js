@@ -26,6 +26,13 @@ const KEYS = [
 ];
 const HASH_WAIT_MS = 250;
 
+// What the colours of the timeline mean.
+function legend() {
+  const bars = [["user", "user"], ["assistant", "assistant"], ["tool", "tool"], ["system", "system"], ["change", "change of the state"], ["other", "other events"], ["bad", "a tool call failed"], ["hit", "found by search"]];
+  const parts = bars.map(([color, words]) => el("span", null, el("i", { class: "key-" + color }), words));
+  return el("p", { class: "legend" }, ...parts, el("span", null, "▲ ▼ a feature passes, or not any more"), el("span", null, "◆ checkpoint of a run"));
+}
+
 class App {
   constructor() {
     this.sessions = new Map();
@@ -246,7 +253,7 @@ class App {
     const rows = KEYS.map(([keys, words]) => [el("dt", null, ...keys.split("  ").flatMap((key, number) => [number ? " " : "", el("kbd", null, key)])), el("dd", null, words)]);
     const close = el("button", { type: "button" }, "close");
     close.addEventListener("click", () => byId("help").close());
-    byId("help").replaceChildren(el("h2", null, "Keys"), el("dl", null, ...rows.flat()), el("p", { class: "faint" }, "Ctrl and the wheel zoom the timeline, Shift and the wheel move it."), close);
+    byId("help").replaceChildren(el("h2", null, "Keys"), el("dl", null, ...rows.flat()), el("p", { class: "faint" }, "Ctrl and the wheel zoom the timeline, Shift and the wheel move it."), legend(), close);
     byId("help").showModal();
   }
 
