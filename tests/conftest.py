@@ -19,9 +19,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.browser import browser, chromium
 from tests.postgres import postgres_server, postgres_url
 
-__all__ = ["postgres_server", "postgres_url"]
+__all__ = ["browser", "chromium", "postgres_server", "postgres_url"]
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 1 << 30  # several times what the tests keep at once

@@ -6,6 +6,7 @@ erased, forgotten, lost or damaged is named in them and never left out silently.
 
 from fmemory.replay._change_models import Change, Delta, Part
 from fmemory.replay._changes import changes
+from fmemory.replay._page import page
 from fmemory.replay._report import report
 from fmemory.replay._runs import runs
 from fmemory.replay.models import (
@@ -42,6 +43,7 @@ __all__ = [
     "UnansweredCall",
     "UnreadableEvent",
     "changes",
+    "page",
     "report",
     "runs",
 ]

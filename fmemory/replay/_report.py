@@ -31,7 +31,7 @@ from fmemory.replay.models import (
     UnreadableEvent,
 )
 
-__all__ = ["report"]
+__all__ = ["report", "report_of"]
 
 COMMANDS = 3
 GAPS_MAX = 5
@@ -58,7 +58,11 @@ def report(
 
     Cost: a pass over the envelopes of the log, about 6 µs each, and the payloads of the session.
     """
-    subject = find_subject(memory, name, session_id)
+    return report_of(memory, find_subject(memory, name, session_id))
+
+
+def report_of(memory: LogBackend, subject: Subject) -> RunReport:
+    """The report of a run or session that was found."""
     found = _Fold(subject)
     for fact in _facts_of_subject(memory, subject):
         found.add(fact)

@@ -56,7 +56,7 @@ NAMES = {
         ModelBackend
     """,
     "fmemory.replay": """
-        ByteShare Change changes Delta EventLine FeatureFlip NoteLine Part Regression
+        ByteShare Change changes Delta EventLine FeatureFlip NoteLine page Part Regression
         report RunReport runs RunSort RunState RunSummary TimeGap ToolError UnansweredCall
         UnreadableEvent
     """,

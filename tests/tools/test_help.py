@@ -36,6 +36,7 @@ def test_the_commands_are_these() -> None:
         "sessions",
         "runs",
         "report",
+        "html",
         "state",
         "diff",
         "history",

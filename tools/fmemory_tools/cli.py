@@ -21,6 +21,7 @@ from fmemory_tools.commands import (
     dump,
     head,
     history,
+    html,
     imports,
     keygen,
     load,
@@ -70,6 +71,7 @@ app.command(cls=Command, epilog=show.EPILOG)(show.show)
 app.command(cls=Command, epilog=sessions.EPILOG)(sessions.sessions)
 app.command(cls=Command, epilog=runs.EPILOG)(runs.runs)
 app.command(cls=Command, epilog=report.EPILOG)(report.report)
+app.command(cls=Command, epilog=html.EPILOG)(html.html)
 app.command(cls=Command, epilog=state.EPILOG)(state.state)
 app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
 app.command(cls=Command, epilog=history.EPILOG)(history.history)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ EPILOG = examples(
     "fmemory report run-7",
     "fmemory report run-1 --session login",
     "fmemory report login --json | jq .first_error",
+    "fmemory report login --html login.html",
 )
 
 
@@ -30,6 +32,15 @@ def report(
         ),
     ] = None,
     session: SessionOption = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write a page for a browser to a new file instead; see `fmemory html`.",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonOption = False,
     utc: UtcOption = False,
     store: StoreOption = None,
@@ -41,11 +52,15 @@ def report(
     takes the bytes. Errors of sub-agents count as those of the session that called them.
     """
     from fmemory_tools._console import print_json
+    from fmemory_tools._html_file import tell_written, write_page
     from fmemory_tools._report_view import print_report
     from fmemory_tools._store import reading
 
     with reading(store) as memory:
         found = _report(memory, name, session, utc=utc)
+        if html is not None:
+            tell_written(write_page(memory, found.run_id, found.session_id, html), json=json)
+            return
     if json:
         print_json(found.to_dict())
     else:
@@ -54,35 +69,11 @@ def report(
 
 def _report(memory: LogBackend, name: str | None, session: str | None, *, utc: bool) -> RunReport:
     """The report of what is named in full, or by a beginning that only one has."""
-    from fmemory import NotFound, replay
-    from fmemory_tools._failure import Failure
-    from fmemory_tools._sessions import choose_session, name_some
+    from fmemory import replay
+    from fmemory_tools._named import ask_by_name
+    from fmemory_tools._sessions import choose_session
 
     if session is not None or name is None:
         session = choose_session(memory, session, utc=utc)
-    try:
-        return replay.report(memory, name, session_id=session)
-    except NotFound:
-        if name is None:
-            raise
-    known = _names(memory, session)
-    matching = [one for one in known if one.startswith(name)]
-    # A sub-agent's id begins with its parent's: the parent is meant, it is the shortest.
-    shortest = min(matching, key=len, default="")
-    if matching and all(one.startswith(shortest) for one in matching):
-        return replay.report(memory, shortest, session_id=session)
-    if matching:
-        raise Failure(f"{name!r} could be any of: {name_some(matching)}")
-    there = f"there are: {name_some(known)}" if known else "there is none"
-    raise Failure(f"no run or session {name!r}; {there}")
-
-
-def _names(memory: LogBackend, session: str | None) -> list[str]:
-    from fmemory import replay
-    from fmemory_tools._sessions import all_sessions
-
-    names = dict.fromkeys(
-        [] if session is not None else [one.session_id for one in all_sessions(memory)]
-    )
-    names.update({one.run_id: None for one in replay.runs(memory, session_id=session)})
-    return list(names)
+    of = session
+    return ask_by_name(memory, name, of, lambda one: replay.report(memory, one, session_id=of))

@@ -1,0 +1,134 @@
+"""A stored message as the page shows it: a list of parts, each text once.
+
+Providers say the same thing twice: Anthropic's blocks beside `content`, tool calls beside blocks.
+What the page shows is one list of parts in the order in which they were said, so that a page is
+smaller than the data it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import msgspec
+
+from fmemory._json_values import JsonObject, JsonValue
+from fmemory.replay._failures import failure_in
+
+__all__ = ["EXACT_INTEGER_MAX", "exact", "parts_of"]
+
+EXACT_INTEGER_MAX = 2**53 - 1
+"""Greatest integer that a browser's numbers hold exactly."""
+_SEPARATORS = ("", "\n", "\n\n")
+
+
+def parts_of(message: JsonObject) -> list[JsonValue]:
+    """The parts of a message as `Message.to_dict` gives it, in order.
+
+    Returns:
+        Lists that begin with a word: `["text", text]`, `["think", text]`,
+        `["call", id, tool, arguments]`, `["result", call id, text, whether it failed]`,
+        `["media", type, bytes]` for what is no text, `["other", block]` for the rest.
+
+    >>> parts_of({"role": "tool", "content": "4", "tool_call_id": "c1"})
+    [['result', 'c1', '4', False]]
+    """
+    blocks = _list(message.get("blocks"))
+    found = [part for block in blocks for part in _block(block)]
+    content = message.get("content")
+    text = content if isinstance(content, str) else ""
+    is_error = message.get("is_error") is True
+    if text and not _is_said(text, found):
+        call_id = message.get("tool_call_id")
+        is_answer = isinstance(call_id, str) or message.get("role") == "tool"
+        is_answer = is_answer and not any(part[0] == "result" for part in found)
+        said: list[JsonValue] = ["result", call_id, text, is_error] if is_answer else ["text", text]
+        found.insert(0, said)
+    called = {part[1] for part in found if part[0] == "call"}
+    for call in _list(message.get("tool_calls")):
+        if isinstance(call, dict) and call.get("id") not in called:
+            found.append(["call", call["id"], call["name"], exact(call["arguments"])])
+    if len(found) > 1:
+        found = [part for part in found if part[0] not in _TEXTS or str(part[1]).strip()]
+    results = [part for part in found if part[0] == "result"]
+    if is_error and len(results) == 1:
+        results[0][3] = True
+    for part in results:
+        # What the commands count as failed: marked, or by its own words.
+        part[3] = part[3] is True or failure_in(str(part[2])) is not None
+    return cast("list[JsonValue]", found)
+
+
+def exact(value: JsonValue) -> JsonValue:
+    """The value with integers that a browser would round as text.
+
+    >>> exact({"id": 12345678901234567890, "count": 3})
+    {'id': '12345678901234567890', 'count': 3}
+    """
+    if isinstance(value, dict):
+        return {key: exact(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [exact(one) for one in value]
+    if type(value) is int and abs(value) > EXACT_INTEGER_MAX:
+        return str(value)
+    return value
+
+
+def _block(block: JsonValue) -> Iterator[list[JsonValue]]:
+    if not isinstance(block, dict):
+        yield ["text", block] if isinstance(block, str) else ["other", exact(block)]
+        return
+    text = block.get("text")
+    match block.get("type"):
+        case "text" | "input_text" | "output_text" if isinstance(text, str):
+            yield ["text", text]
+        case "thinking" if isinstance(block.get("thinking"), str):
+            yield ["think", block["thinking"]]
+        case "tool_use" | "server_tool_use" if isinstance(block.get("name"), str):
+            yield ["call", _id(block.get("id")), block["name"], exact(block.get("input"))]
+        case "tool_result":
+            yield from _result(block)
+        case "image" | "document" | "image_url" | "input_image" | "input_audio" | "file" as kind:
+            yield ["media", _media_type(block) or kind, len(msgspec.json.encode(block))]
+        case "redacted_thinking":
+            yield ["media", "redacted thinking", len(msgspec.json.encode(block))]
+        case _:
+            yield ["other", exact(block)]
+
+
+def _result(block: JsonObject) -> Iterator[list[JsonValue]]:
+    content = block.get("content")
+    inner: list[list[JsonValue]] = []
+    text = content if isinstance(content, str) else ""
+    if isinstance(content, list):
+        inner = [part for one in content for part in _block(one)]
+        text = "\n".join([cast("str", part[1]) for part in inner if part[0] == "text"])
+    elif content is not None and not isinstance(content, str):
+        inner = [["other", exact(content)]]
+    yield ["result", _id(block.get("tool_use_id")), text, block.get("is_error") is True]
+    yield from (part for part in inner if part[0] != "text")
+
+
+def _id(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _media_type(block: JsonObject) -> str | None:
+    source = block.get("source")
+    found = source.get("media_type") if isinstance(source, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _is_said(text: str, parts: Sequence[Sequence[JsonValue]]) -> bool:
+    """Whether a message's content only repeats what its parts say."""
+    said = [part[2] if part[0] == "result" else part[1] for part in parts if part[0] in _SAID]
+    pieces = [one for one in said if isinstance(one, str) and one]
+    return any(text == separator.join(pieces) for separator in _SEPARATORS)
+
+
+_SAID = frozenset({"text", "result"})
+_TEXTS = frozenset({"text", "think"})
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,189 @@
+"""What a page is about: which sessions, what `report` says of each, and their events.
+
+Runs and reports come from the folds that the functions `runs` and `report` give, so a page shows
+the same numbers. Events are read through public operations; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import fmemory
+from fmemory._engine.types import SESSION, session_stream
+from fmemory._json_values import JsonObject, JsonValue
+from fmemory.backend import LogBackend
+from fmemory.errors import LogCorrupt, NotFound, StorageError
+from fmemory.journal import Envelope
+from fmemory.log_models import Event
+from fmemory.replay._facts import State, always, facts
+from fmemory.replay._names import Subject, find_subject
+from fmemory.replay._page_data import PageEvents, Words
+from fmemory.replay._report import report_of
+from fmemory.replay._runs import runs
+from fmemory.replay.models import RunReport, RunSummary
+
+__all__ = ["page_document"]
+
+_PAGE = 200
+
+
+@dataclass(slots=True)
+class _Part:
+    """What of a log is shown together: a session, or what runs of no session wrote.
+
+    Attributes:
+        whole: All of it.
+        runs: Its runs.
+        report: Of what was asked for: all of it, or one run; None where there is none to give.
+    """
+
+    whole: Subject
+    runs: tuple[RunSummary, ...]
+    report: RunReport | None
+
+
+def page_document(memory: LogBackend, name: str | None, session_id: str | None) -> JsonObject:
+    """Everything that a page shows, as one JSON object.
+
+    Args:
+        name: A session, or a run, whose session is then shown; None = all of the session.
+        session_id: The session; None as well = all sessions.
+
+    Raises:
+        NotFound: There is no such session or run.
+        ContractError: The name could be several.
+        StorageError: The log cannot be read. What is damaged is told in its place.
+    """
+    focus: str | None = None
+    if name is None and session_id is None:
+        parts = list(_all_parts(memory))
+    else:
+        subject = find_subject(memory, name, session_id)
+        focus = subject.run_id
+        parts = list(_with_sub_sessions(memory, _part(memory, subject)))
+    words = Words()
+    sessions = [_session(memory, part, words) for part in parts]
+    return {
+        "version": fmemory.__version__,
+        "focus": focus,
+        "words": cast("JsonValue", words.words),
+        "sessions": cast("JsonValue", sessions),
+    }
+
+
+def _part(memory: LogBackend, subject: Subject) -> _Part:
+    """The session of what was asked for."""
+    report = report_of(memory, subject)
+    if subject.session_id is None or subject.run_id is None:
+        return _Part(subject, report.runs, report)
+    whole = find_subject(memory, None, subject.session_id)
+    return _Part(whole, report_of(memory, whole).runs, report)
+
+
+def _with_sub_sessions(memory: LogBackend, part: _Part) -> Iterator[_Part]:
+    """A session and those of its sub-agents, whose errors count as its own."""
+    yield part
+    for session_id in part.report.sub_sessions if part.report is not None else ():
+        try:
+            subject = find_subject(memory, None, session_id)
+        except NotFound:
+            # A sub-agent that the import did not find wrote nothing that could be shown.
+            continue
+        yield _part(memory, subject)
+
+
+def _all_parts(memory: LogBackend) -> Iterator[_Part]:
+    """Every session, deleted ones too, the newest first; behind them those of sub-agents."""
+    cursor = None
+    parts: list[_Part] = []
+    while True:
+        found = memory.list_streams((SESSION,), _PAGE, cursor)
+        for one in found.streams:
+            if len(one.stream) > 1:
+                parts.append(_part(memory, find_subject(memory, None, one.stream[1])))
+        cursor = found.next_cursor
+        if cursor is None:
+            break
+    reports = [part.report for part in parts if part.report is not None]
+    called = {one for report in reports for one in report.sub_sessions}
+    yield from sorted(parts, key=lambda part: part.whole.session_id in called)
+    lone = _without_session(memory)
+    if lone is not None:
+        yield lone
+
+
+def _without_session(memory: LogBackend) -> _Part | None:
+    """What runs wrote that never came to a session."""
+    found = runs(memory)
+    at_home = {one.run_id for one in found if one.session_id is not None}
+    lone = tuple(one for one in found if one.run_id not in at_home)
+    if not lone:
+        return None
+    names = frozenset(one.run_id for one in lone)
+    upto = memory.health().head_seq
+    outside = [
+        fact.event
+        for fact in facts(memory, upto=upto, wanted=lambda _: False)
+        if fact.event.run_id in names
+    ]
+    return _Part(Subject("", None, None, names, outside, [], upto), lone, None)
+
+
+def _session(memory: LogBackend, part: _Part, words: Words) -> JsonObject:
+    plain = PageEvents(words)
+    subject = part.whole
+    events: list[JsonObject] = []
+    if subject.session_id is not None:
+        for event in _readable(memory, subject.session_id, subject.upto):
+            if isinstance(event, Event):
+                events.append(plain.of_session(event))
+            else:
+                events.append(plain.unreadable(*event))
+    for envelope in subject.outside:
+        try:
+            events.append(plain.of_elsewhere(memory.event(envelope.seq)))
+        except LogCorrupt as error:
+            events.append(plain.unreadable(envelope, _sentence(error)))
+    for fact in subject.unknown:
+        events.append(plain.unreadable(fact.event, fact.problem or ""))
+    events.sort(key=lambda one: cast("int", one["seq"]))
+    return {
+        "id": subject.session_id,
+        "runs": [{**run.to_dict(), "duration_s": run.duration_s} for run in part.runs],
+        "report": None if part.report is None else part.report.to_dict(),
+        "events": cast("JsonValue", events),
+    }
+
+
+def _readable(
+    memory: LogBackend, session_id: str, upto: int
+) -> Iterator[Event | tuple[Envelope, str]]:
+    """The events of a session; in place of one that is damaged, its envelope and what is wrong."""
+    after = 0
+    try:
+        for event in memory.events(stream=session_stream(session_id)):
+            if event.seq > upto:
+                return
+            after = event.seq
+            yield event
+        return
+    except StorageError:
+        # Reading ahead meets damage early: from here on, one event at a time.
+        pass
+    for fact in facts(memory, session_id=session_id, upto=upto, wanted=always):
+        if fact.event.seq <= after or not fact.event.type:
+            continue
+        if fact.state is State.DAMAGED:
+            yield fact.event, fact.problem or ""
+            continue
+        try:
+            yield memory.event(fact.event.seq)
+        except LogCorrupt as error:
+            yield fact.event, _sentence(error)
+
+
+def _sentence(error: LogCorrupt) -> str:
+    """What is wrong, without the place in the file, which is for `verify` to tell."""
+    return str(error).partition(" (")[0]

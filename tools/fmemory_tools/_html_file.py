@@ -1,0 +1,66 @@
+"""Writing a replay as an HTML file, for the commands that give one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fmemory_tools._failure import Failure
+
+if TYPE_CHECKING:
+    from fmemory import LogBackend
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A page that was written, and how large it is."""
+
+    file: Path
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.size / 1000:,.0f} kB written to {self.file}; open it in a browser"
+
+
+def write_page(
+    memory: LogBackend, name: str | None, session: str | None, file: Path, *, force: bool = False
+) -> Written:
+    """Write the page of a session, of a run's session, or of all sessions to a file.
+
+    The file is whole under its name or not there, readable by its owner only, and gzip if its name
+    ends in `.gz`. `-` is standard output.
+
+    Raises:
+        Failure: It is there already, and may not be replaced.
+        NotFound: There is no such session or run.
+        ContractError: The name stands for several.
+        MemoryFileError: The file cannot be written. What was there before is as it was.
+    """
+    import sys
+
+    from fmemory import replay
+    from fmemory._file_writer import FileWriter
+    from fmemory_tools._console import progress
+
+    is_stream = str(file) == "-"
+    if not is_stream and file.exists() and not force:
+        advice = "give another name, remove it, or write it with `fmemory html --force`"
+        raise Failure(f"{file} is there already: {advice}")
+    with progress(f"writing {file.name}"):
+        html = replay.page(memory, name, session_id=session).encode()
+        with FileWriter(sys.stdout if is_stream else file) as writer:
+            writer.write(html)
+    return Written(file, len(html))
+
+
+def tell_written(written: Written, *, json: bool) -> None:
+    """Say what was written, unless the page itself went to standard output."""
+    from fmemory_tools._console import print_json, print_text
+
+    if str(written.file) == "-":
+        return
+    if json:
+        print_json({"file": str(written.file), "bytes": written.size})
+    else:
+        print_text(str(written))

@@ -1,0 +1,56 @@
+"""What a command is about when it takes a run or a session by name, or by the name's beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from fmemory_tools._failure import Failure
+
+if TYPE_CHECKING:
+    from fmemory import LogBackend
+
+T = TypeVar("T")
+
+
+def ask_by_name(
+    memory: LogBackend, name: str | None, session: str | None, ask: Callable[[str | None], T]
+) -> T:
+    """What asking gives for the name in full, or for the only one that begins so.
+
+    Args:
+        session: The session that a run is to be of; None = any.
+        ask: Asks the library; it raises NotFound where the name in full is none.
+
+    Raises:
+        Failure: No name begins so, or several do; the message says which.
+    """
+    from fmemory import NotFound
+    from fmemory_tools._sessions import name_some
+
+    try:
+        return ask(name)
+    except NotFound:
+        if name is None:
+            raise
+    known = _names(memory, session)
+    matching = [one for one in known if one.startswith(name)]
+    # A sub-agent's id begins with its parent's: the parent is meant, it is the shortest.
+    shortest = min(matching, key=len, default="")
+    if matching and all(one.startswith(shortest) for one in matching):
+        return ask(shortest)
+    if matching:
+        raise Failure(f"{name!r} could be any of: {name_some(matching)}")
+    there = f"there are: {name_some(known)}" if known else "there is none"
+    raise Failure(f"no run or session {name!r}; {there}")
+
+
+def _names(memory: LogBackend, session: str | None) -> list[str]:
+    from fmemory import replay
+    from fmemory_tools._sessions import all_sessions
+
+    names = dict.fromkeys(
+        [] if session is not None else [one.session_id for one in all_sessions(memory)]
+    )
+    names.update({one.run_id: None for one in replay.runs(memory, session_id=session)})
+    return list(names)
