@@ -31,6 +31,7 @@ from fmemory_tools.commands import (
     state,
     stats,
     tail,
+    transcript,
     verify,
 )
 
@@ -69,6 +70,7 @@ app.command(cls=Command, epilog=state.EPILOG)(state.state)
 app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
 app.command(cls=Command, epilog=history.EPILOG)(history.history)
 app.command(cls=Command, epilog=tail.EPILOG)(tail.tail)
+app.command(cls=Command, epilog=transcript.EPILOG)(transcript.transcript)
 app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
 app.command(cls=Command, epilog=head.EPILOG)(head.head)
 app.command(cls=Command, epilog=keygen.EPILOG)(keygen.keygen)

@@ -1,0 +1,167 @@
+"""Reading a session's events so that nothing in their way is passed over in silence.
+
+An event that was erased, forgotten, lost or damaged comes as a gap in its place. Nothing here
+writes, and only the session's own stream is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from fmemory._model import Model
+from fmemory.errors import LogCorrupt, NotFound, Reason, StorageError, brief
+from fmemory.session_models import check_session_id
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fmemory.backend import LogBackend
+    from fmemory.log_models import Event
+
+__all__ = [
+    "FORGOTTEN",
+    "LOST",
+    "Gap",
+    "GapKind",
+    "gap_of",
+    "readable",
+    "session_events",
+    "session_not_found",
+]
+
+FORGOTTEN = "event_forgotten"
+LOST = "event_lost"
+
+Read: TypeAlias = "Callable[[int, int | None], Iterator[Event]]"
+"""Reads events: those after a seq, at most so many."""
+
+
+class GapKind(StrEnum):
+    """Why an event does not tell what it was."""
+
+    ERASED = "erased"
+    FORGOTTEN = "forgotten"
+    LOST = "lost"
+    DAMAGED = "damaged"
+
+
+class Gap(Model, frozen=True):
+    """An event whose content is not there.
+
+    Attributes:
+        seq: The event.
+        kind: Why.
+        type: What it was, where that is known.
+        problem: What is wrong with a damaged one; empty for the others.
+    """
+
+    seq: int
+    kind: GapKind
+    type: str | None = None
+    problem: str = ""
+
+
+def gap_of(event: Event) -> Gap | None:
+    """The gap that an event is; None for one that has its content."""
+    if event.type == FORGOTTEN:
+        return Gap(event.seq, GapKind.FORGOTTEN)
+    if event.type == LOST:
+        return Gap(event.seq, GapKind.LOST)
+    if event.erased:
+        return Gap(event.seq, GapKind.ERASED, event.type)
+    return None
+
+
+def readable(read: Read, after: int = 0) -> Iterator[Event | Gap]:
+    """The events by seq, and in their places those that are damaged.
+
+    Raises:
+        StorageError: The store failed in another way.
+    """
+    one_by_one = False
+    while True:
+        try:
+            for event in read(after, 1 if one_by_one else None):
+                after = event.seq
+                yield event
+                if one_by_one:
+                    break
+            else:
+                return
+        except StorageError as error:
+            damaged = _damage_of(error, after)
+            if damaged is None:
+                raise
+            # Reading ahead meets damage early: the events before it are still to come.
+            if one_by_one:
+                after = damaged.seq
+                yield damaged
+            one_by_one = not one_by_one
+
+
+def session_events(
+    memory: LogBackend,
+    session_id: str,
+    *,
+    at: int | datetime | None = None,
+    types: Sequence[str] | None = None,
+) -> Iterator[Event | Gap]:
+    """Events of one session by seq; those without content are gaps.
+
+    Args:
+        at: Only what was written until then: a seq, or an aware time of recording; None = all.
+        types: Only these types, and what was forgotten or lost.
+
+    Raises:
+        NotFound: There is no such session, or not yet; or `at` is not written yet. Raised by the
+            call, not by the first item.
+        ContractError: An argument breaks a rule.
+        StorageError: The store failed. Damaged events are gaps, not errors.
+
+    Cost: O(events of the session); content is only read of the types asked for.
+    """
+    check_session_id(session_id)
+    upto = memory.health().head_seq if at is None else memory.at(at).seq
+    stream = ("session", session_id)
+    wanted = None if types is None else (*types, FORGOTTEN, LOST)
+
+    def read(after: int, limit: int | None) -> Iterator[Event]:
+        return memory.events(after, stream=stream, types=wanted, limit=limit)
+
+    first = next(readable(lambda after, _: memory.events(after, stream=stream, limit=1)), None)
+    if first is None or first.seq > upto:
+        raise session_not_found(session_id, None if first is None else first.seq, upto)
+    return _until(readable(read), upto)
+
+
+def session_not_found(session_id: str, first_seq: int | None, upto: int) -> NotFound:
+    """The error of a session that is not there, or that begins after the event asked for."""
+    if first_seq is None:
+        there = "which has no event here; list_sessions() shows those that do"
+    else:
+        there = f"which begins at event {first_seq}, after event {upto}; ask for a later moment"
+    return NotFound(
+        f"session: expected one of this store, got {brief(session_id)}, {there}",
+        reason=Reason.SESSION_NOT_FOUND,
+        key=session_id,
+    )
+
+
+def _until(events: Iterator[Event | Gap], upto: int) -> Iterator[Event | Gap]:
+    for event in events:
+        if event.seq > upto:
+            return
+        yield event if isinstance(event, Gap) else gap_of(event) or event
+
+
+def _damage_of(error: StorageError, after: int) -> Gap | None:
+    """The first event after a seq that an error is about; None if it is about something else."""
+    if not isinstance(error, LogCorrupt) or error.seq is None:
+        return None
+    seq = max(error.seq, after + 1)
+    if seq > max(error.seq, error.last_seq or 0):
+        return None
+    # The place in the file, which the message goes on with, is for `verify` to tell.
+    return Gap(seq, GapKind.DAMAGED, None, str(error).partition(" (")[0])
