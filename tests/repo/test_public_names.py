@@ -55,6 +55,10 @@ NAMES = {
         Capability CapabilityReport CapabilityRow Composed JournalSuite MemoryBackendSuite
         ModelBackend
     """,
+    "fmemory.replay": """
+        ByteShare EventLine FeatureFlip NoteLine Regression RunReport runs RunState RunSummary
+        TimeGap ToolError UnansweredCall UnreadableEvent
+    """,
     "fmemory.signing": """
         PrivateKey PublicKey read_signed_head sign_head SignedHead
     """,

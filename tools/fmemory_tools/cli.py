@@ -26,6 +26,7 @@ from fmemory_tools.commands import (
     load,
     log,
     repair,
+    runs,
     sessions,
     show,
     state,
@@ -66,6 +67,7 @@ app.command(cls=Command, epilog=demo.EPILOG)(demo.demo)
 app.command(cls=Command, epilog=log.EPILOG)(log.log)
 app.command(cls=Command, epilog=show.EPILOG)(show.show)
 app.command(cls=Command, epilog=sessions.EPILOG)(sessions.sessions)
+app.command(cls=Command, epilog=runs.EPILOG)(runs.runs)
 app.command(cls=Command, epilog=state.EPILOG)(state.state)
 app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
 app.command(cls=Command, epilog=history.EPILOG)(history.history)

@@ -1,0 +1,384 @@
+"""One pass over the log: of every event the few facts that runs and reports are made of.
+
+Nothing else in this package knows how events are stored. A backend of the engine is read through
+`_engine/raw_events.py`, any other through its public `events()`; both give the same facts.
+Payloads are decoded no further than needed: a message of a megabyte costs a copy of its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from fmemory._engine import stored
+from fmemory._engine.raw_events import RawEvent, raw_events
+from fmemory._engine.reads import JournalReads
+from fmemory._engine.stored import (
+    StoredCheckpoint,
+    StoredFeature,
+    StoredManifest,
+    StoredProgress,
+    StoredSession,
+)
+from fmemory._engine.types import RECORDS, SESSION, EventType, session_stream
+from fmemory._json_values import JsonObject, JsonValue
+from fmemory.backend import LogBackend
+from fmemory.journal import Envelope
+from fmemory.log_models import Event
+from fmemory.replay._failures import Answer, failure_in, step_of
+from fmemory.session_models import (
+    FeatureRecord,
+    Message,
+    ProgressEntry,
+    RunCheckpoint,
+    SessionManifest,
+)
+from fmemory_segments import FORGOTTEN
+
+__all__ = [
+    "WORDS_MAX",
+    "Call",
+    "Fact",
+    "Features",
+    "MessageFact",
+    "State",
+    "StepFact",
+    "facts",
+    "time_ns",
+]
+
+WORDS_MAX = 300
+"""Characters of a text that are kept as its first words."""
+STEP_TYPE = "swe_agent.step"
+
+
+class State(StrEnum):
+    """What is left of an event."""
+
+    KEPT = "kept"
+    ERASED = "erased"
+    FORGOTTEN = "forgotten"
+    LOST = "lost"
+    DAMAGED = "damaged"
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """A tool call: its id and name, and its arguments as JSON text or msgpack, undecoded."""
+
+    id: str
+    name: str
+    arguments: bytes
+
+
+class MessageFact(msgspec.Struct, frozen=True, gc=False):
+    """What matters of a message.
+
+    Attributes:
+        role: As stored.
+        words: The first `WORDS_MAX` characters of its text.
+        calls: Tool calls it makes.
+        answers: Tool calls it answers, each with whether it failed.
+        is_error: The message as a whole is marked as an error.
+        created_at_us: When it was made, Unix microseconds, where it says so.
+    """
+
+    role: str
+    words: str
+    calls: tuple[Call, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    is_error: bool = False
+    created_at_us: int | None = None
+
+
+class StepFact(msgspec.Struct, frozen=True, gc=False):
+    """A step of a harness that keeps actions beside its messages: what was done, what it said."""
+
+    action: str
+    answer: Answer
+
+
+class Features(msgspec.Struct, frozen=True, gc=False):
+    """A feature list: all of it, as an event replaced it."""
+
+    features: tuple[StoredFeature, ...]
+
+
+Detail: TypeAlias = (
+    tuple[MessageFact, ...]
+    | StoredCheckpoint
+    | StoredProgress
+    | StoredManifest
+    | StoredSession
+    | Features
+    | StepFact
+    | None
+)
+
+
+class Fact(msgspec.Struct, frozen=True, gc=False):
+    """An event and what matters of its payload.
+
+    Attributes:
+        event: Its envelope; `event.type` tells what `detail` is.
+        size: Bytes of the payload; 0 where it was not read.
+        state: What is left of it.
+        detail: Messages, a checkpoint, …; None where there is none of interest, or it is gone.
+        problem: What is wrong with the payload, where it is damaged.
+    """
+
+    event: Envelope
+    size: int = 0
+    state: State = State.KEPT
+    detail: Detail = None
+    problem: str | None = None
+
+
+def facts(
+    memory: LogBackend, *, session_id: str | None = None, everything: bool = False
+) -> Iterator[Fact]:
+    """Facts of all events by seq, or of those of one session's stream.
+
+    Args:
+        everything: Read also payloads that nothing is taken from, for their sizes.
+
+    Raises:
+        StorageError: The log cannot be read. One damaged payload is a fact, not an error.
+
+    Cost: O(events); about 8 µs each and the bytes of their payloads.
+    """
+    stream = None if session_id is None else session_stream(session_id)
+    if isinstance(memory, JournalReads):
+        wanted = _always if everything else _is_of_interest
+        for raw in raw_events(memory, stream=stream, wanted=wanted):
+            yield _fact(raw)
+        return
+    for event in memory.events(stream=stream):
+        yield _fact(_raw(event))
+
+
+def time_ns(event: Envelope) -> int:
+    """When an event happened: as it says, else when it was recorded; Unix nanoseconds."""
+    return event.recorded_at_ns if event.occurred_at_ns is None else event.occurred_at_ns
+
+
+def _always(event: Envelope) -> bool:
+    del event
+    return True
+
+
+def _is_of_interest(event: Envelope) -> bool:
+    return event.type in _DETAILS or event.type == STEP_TYPE
+
+
+def _fact(raw: RawEvent) -> Fact:
+    event = raw.envelope
+    if event.type == FORGOTTEN:
+        return Fact(event, state=State.FORGOTTEN)
+    if event.type == EventType.EVENT_LOST:
+        return Fact(event, state=State.LOST)
+    if raw.problem is not None:
+        return Fact(event, state=State.DAMAGED, problem=raw.problem)
+    if raw.is_erased:
+        return Fact(event, state=State.ERASED)
+    detail = None
+    if raw.data is not None and event.stream[0] == SESSION:
+        decode = _DETAILS.get(event.type)
+        if decode is not None:
+            detail = decode(raw.data)
+        elif event.type == STEP_TYPE:
+            detail = _step(raw.data)
+    return Fact(event, raw.size, State.KEPT, detail)
+
+
+# Messages
+
+
+class _Stored(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A stored message of which blocks, arguments and metadata are left as bytes."""
+
+    role: str
+    content: str
+    blocks: msgspec.Raw
+    name: msgspec.Raw
+    tool_calls: tuple[tuple[str, str, msgspec.Raw], ...]
+    tool_call_id: str | None
+    is_error: bool
+    id: msgspec.Raw
+    created_at_us: int | None
+
+
+_messages_decoder = msgspec.msgpack.Decoder(list[_Stored])
+_blocks_decoder = msgspec.msgpack.Decoder(list[JsonValue])
+_encode = msgspec.msgpack.Encoder().encode
+_NO_BLOCKS = b"\x90"
+
+
+def _messages(data: bytes) -> tuple[MessageFact, ...]:
+    return tuple([_message(one) for one in _messages_decoder.decode(data)])
+
+
+def _message(message: _Stored) -> MessageFact:
+    calls: tuple[Call, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    if message.tool_calls:
+        calls = tuple([Call(id_, name, bytes(raw)) for id_, name, raw in message.tool_calls])
+    blocks = bytes(message.blocks)
+    if blocks != _NO_BLOCKS and message.role != "assistant" and b"tool_result" in blocks:
+        answers = _answers(_blocks_decoder.decode(blocks))
+    if not answers and message.tool_call_id is not None:
+        answers = (_answer(message.tool_call_id, message.content, is_error=message.is_error),)
+    return MessageFact(
+        message.role,
+        message.content[:WORDS_MAX],
+        calls,
+        answers,
+        message.is_error,
+        message.created_at_us,
+    )
+
+
+def _answers(blocks: Sequence[JsonValue]) -> tuple[Answer, ...]:
+    """What the `tool_result` blocks of a message answer."""
+    found = []
+    for block in blocks:
+        if not isinstance(block, dict) or block.get("type") != "tool_result":
+            continue
+        call_id = block.get("tool_use_id")
+        text = _text_of(block.get("content"))
+        found.append(
+            _answer(
+                call_id if isinstance(call_id, str) else "",
+                text,
+                is_error=block.get("is_error") is True,
+            )
+        )
+    return tuple(found)
+
+
+def _answer(call_id: str, text: str, *, is_error: bool) -> Answer:
+    return Answer(call_id, text[:WORDS_MAX], is_error, None if is_error else failure_in(text))
+
+
+def _text_of(content: JsonValue) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return "\n".join([text for text in texts if isinstance(text, str)])
+
+
+def _step(data: bytes) -> StepFact | None:
+    found = step_of(stored.value_decoder.decode(data))
+    if found is None:
+        return None
+    action, observation = found
+    return StepFact(action, _answer("", observation, is_error=False))
+
+
+def _features(data: bytes) -> Features:
+    return Features(tuple(stored.features_decoder.decode(data)))
+
+
+_DETAILS: dict[str, Callable[[bytes], Detail]] = {
+    EventType.TRANSCRIPT_APPENDED: _messages,
+    EventType.CHECKPOINT_RECORDED: stored.checkpoint_decoder.decode,
+    EventType.PROGRESS_APPENDED: stored.progress_decoder.decode,
+    EventType.MANIFEST_SAVED: stored.manifest_decoder.decode,
+    EventType.FEATURES_REPLACED: _features,
+    EventType.SESSION_INITIALIZED: stored.session_decoder.decode,
+    EventType.SESSION_FORKED: stored.session_decoder.decode,
+}
+
+
+# Backends that are not of the engine
+
+
+def _raw(event: Event) -> RawEvent:
+    """An event of the public API in the form in which the engine stores it."""
+    envelope = Envelope(
+        event.seq,
+        event.stream,
+        event.revision,
+        event.type,
+        stored.to_ns(event.recorded_at, "recorded_at"),
+        None if event.occurred_at is None else stored.to_ns(event.occurred_at, "occurred_at"),
+        event.actor,
+        event.run_id,
+        event.reason,
+        event.event_id,
+        *_keys_and_count(event),
+    )
+    if event.stream[0] == RECORDS and event.records:
+        return RawEvent(envelope)
+    if event.erased:
+        return RawEvent(envelope, is_erased=True)
+    data = _data(event)
+    return RawEvent(envelope, data, len(data))
+
+
+def _keys_and_count(event: Event) -> tuple[tuple[str, ...], int]:
+    if event.type == EventType.RECORDS_PUT:
+        return tuple([one.id for one in event.records]), len(event.records)
+    data = event.data if isinstance(event.data, dict) else {}
+    if event.type == EventType.FEATURE_PASS_UPDATED:
+        return (str(data.get("feature_id")),), int(data.get("passes") is True)
+    if event.type == EventType.TRANSCRIPT_TRUNCATED:
+        keep = data.get("keep")
+        return (), keep if isinstance(keep, int) else 0
+    messages = data.get("messages")
+    if event.type == EventType.TRANSCRIPT_APPENDED and isinstance(messages, list):
+        return (), len(messages)
+    return (), 0
+
+
+def _data(event: Event) -> bytes:
+    plain = event.data
+    if not isinstance(plain, dict):
+        return _encode(plain)
+    build = _PLAIN.get(event.type)
+    return _encode(plain if build is None else build(plain))
+
+
+def _objects(plain: JsonObject, key: str) -> list[JsonValue]:
+    found = plain.get(key)
+    return found if isinstance(found, list) else []
+
+
+def _plain_messages(plain: JsonObject) -> object:
+    return [stored.store_message(Message.from_dict(one)) for one in _objects(plain, "messages")]
+
+
+def _plain_features(plain: JsonObject) -> list[StoredFeature]:
+    return stored.store_features(
+        [FeatureRecord.from_dict(one) for one in _objects(plain, "features")]
+    )
+
+
+def _plain_session(plain: JsonObject) -> StoredSession:
+    manifest = plain.get("manifest")
+    entries = [ProgressEntry.from_dict(one) for one in _objects(plain, "progress")]
+    checkpoints = [RunCheckpoint.from_dict(one) for one in _objects(plain, "checkpoints")]
+    return StoredSession(
+        None if manifest is None else stored.store_manifest(SessionManifest.from_dict(manifest)),
+        _plain_features(plain),
+        [stored.store_progress(one) for one in entries],
+        [stored.store_checkpoint(one) for one in checkpoints],
+    )
+
+
+_PLAIN: dict[str, Callable[[JsonObject], object]] = {
+    EventType.TRANSCRIPT_APPENDED: _plain_messages,
+    EventType.FEATURES_REPLACED: _plain_features,
+    EventType.SESSION_INITIALIZED: _plain_session,
+    EventType.SESSION_FORKED: _plain_session,
+    EventType.CHECKPOINT_RECORDED: lambda plain: stored.store_checkpoint(
+        RunCheckpoint.from_dict(plain)
+    ),
+    EventType.PROGRESS_APPENDED: lambda plain: stored.store_progress(
+        ProgressEntry.from_dict(plain)
+    ),
+    EventType.MANIFEST_SAVED: lambda plain: stored.store_manifest(SessionManifest.from_dict(plain)),
+}
