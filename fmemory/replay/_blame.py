@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._model import Model
 from fmemory.errors import NotFound, Reason, brief
-from fmemory.replay._reading import Gap, GapKind, session_events
+from fmemory.replay._facts import State
+from fmemory.replay._reading import session_events
+from fmemory.replay.models import UnreadableEvent
 
 if TYPE_CHECKING:
     from fmemory.backend import LogBackend
@@ -84,7 +86,7 @@ class Attribution(Model, frozen=True):
     reason: str | None = None
     before: JsonValue = None
     after: JsonValue = None
-    gap: Gap | None = None
+    gap: UnreadableEvent | None = None
 
 
 def blame(
@@ -202,16 +204,16 @@ class _Fold:
 def _fold(memory: LogBackend, session_id: str, at: int | datetime | None) -> _Fold:
     fold = _Fold(session_id)
     for event in session_events(memory, session_id, at=at, types=_TYPES):
-        if isinstance(event, Gap):
+        if isinstance(event, UnreadableEvent):
             _note_gap(fold, event)
         else:
             _apply(memory, fold, event)
     return fold
 
 
-def _note_gap(fold: _Fold, gap: Gap) -> None:
+def _note_gap(fold: _Fold, gap: UnreadableEvent) -> None:
     # What was forgotten had been deleted before, so that nothing of it is set.
-    if gap.kind is not GapKind.FORGOTTEN:
+    if gap.state != State.FORGOTTEN:
         fold.gaps.append(
             Attribution(
                 BlamedPart.UNKNOWN,
@@ -219,7 +221,7 @@ def _note_gap(fold: _Fold, gap: Gap) -> None:
                 "",
                 ChangeKind.CHANGED,
                 gap.seq,
-                gap.type or "",
+                gap.type,
                 fold.session_id,
                 gap=gap,
             )

@@ -8,12 +8,13 @@ other kinds are named, so that a reader knows that there is more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._message_parts import text_of_blocks
+from fmemory.replay._failures import failure_in
 
-__all__ = ["Answer", "Call", "Parts", "parts_of"]
+__all__ = ["NOTHING", "Answer", "Call", "Parts", "as_answer", "parts_of"]
 
 _READ = frozenset({"text", "input_text", "output_text", "thinking", "tool_use", "tool_result"})
 
@@ -49,6 +50,18 @@ class Parts:
     is_error: bool
 
 
+NOTHING = Parts("", "", "", (), (), (), False)
+
+
+def as_answer(parts: Parts) -> Parts:
+    """The parts of a message that is the answer to a call without an id."""
+    if parts.answers:
+        return parts
+    failed = parts.is_error or failure_in(parts.text) is not None
+    answer = Answer(None, parts.text, failed)
+    return replace(parts, text="", answers=(answer,), is_error=failed)
+
+
 def parts_of(message: JsonObject) -> Parts:
     """The parts of a message as `Message.to_dict` gives it.
 
@@ -64,7 +77,7 @@ def parts_of(message: JsonObject) -> Parts:
         text = text_of_blocks([one for one in blocks if _kind(one) != "tool_result"])
     elif message.get("role") == "tool" or isinstance(answered, str):
         call_id = answered if isinstance(answered, str) else None
-        answers, text = (Answer(call_id, text, is_error),), ""
+        answers, text = (_answer(call_id, text, is_error=is_error),), ""
     return Parts(
         role=str(message.get("role") or ""),
         text=text,
@@ -87,7 +100,19 @@ def _calls_of(message: JsonObject, blocks: Sequence[JsonValue]) -> Iterator[Call
         if not isinstance(block, dict) or block.get("type") != "tool_use":
             continue
         if str(block.get("id")) not in seen:
+            seen.add(str(block.get("id")))
             yield _call(block, "input")
+    if not seen:
+        yield from _nameless_call(message)
+
+
+def _nameless_call(message: JsonObject) -> Iterator[Call]:
+    """The action that SWE-agent notes beside a message where the model calls no tools."""
+    kept = _dict(_dict(message.get("metadata")).get("openai"))
+    action = _dict(kept.get("verbatim")).get("action")
+    if message.get("role") == "assistant" and isinstance(action, str) and action.strip():
+        program, *arguments = action.strip().split(None, 1)
+        yield Call("", program, "".join(arguments))
 
 
 def _call(plain: JsonObject, key: str) -> Call:
@@ -104,7 +129,11 @@ def _answers_of(blocks: Sequence[JsonValue], *, is_error: bool) -> Iterator[Answ
         # The message's own mark is that of its only result; of several each has its own.
         failed = block.get("is_error") is True or (is_error and len(found) == 1)
         call_id = answered if isinstance(answered, str) else None
-        yield Answer(call_id, text_of_blocks([block]), failed)
+        yield _answer(call_id, text_of_blocks([block]), is_error=failed)
+
+
+def _answer(call_id: str | None, text: str, *, is_error: bool) -> Answer:
+    return Answer(call_id, text, is_error or failure_in(text) is not None)
 
 
 def _thinking_of(blocks: Sequence[JsonValue]) -> Iterator[str]:
@@ -126,6 +155,10 @@ def _others_of(blocks: Sequence[JsonValue]) -> Iterator[str]:
 
 def _kind(block: JsonValue) -> str:
     return str(block.get("type") or "block") if isinstance(block, dict) else ""
+
+
+def _dict(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
 
 
 def _list(value: JsonValue) -> list[JsonValue]:

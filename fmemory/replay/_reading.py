@@ -1,17 +1,17 @@
 """Reading a session's events so that nothing in their way is passed over in silence.
 
-An event that was erased, forgotten, lost or damaged comes as a gap in its place. Nothing here
+What was erased, forgotten, lost or damaged comes as an `UnreadableEvent` in its place. Nothing here
 writes, and only the session's own stream is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from fmemory._model import Model
 from fmemory.errors import LogCorrupt, NotFound, Reason, StorageError, brief
+from fmemory.replay._facts import State
+from fmemory.replay.models import UnreadableEvent
 from fmemory.session_models import check_session_id
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FORGOTTEN",
     "LOST",
-    "Gap",
-    "GapKind",
     "gap_of",
     "readable",
     "session_events",
@@ -38,43 +36,18 @@ Read: TypeAlias = "Callable[[int, int | None], Iterator[Event]]"
 """Reads events: those after a seq, at most so many."""
 
 
-class GapKind(StrEnum):
-    """Why an event does not tell what it was."""
-
-    ERASED = "erased"
-    FORGOTTEN = "forgotten"
-    LOST = "lost"
-    DAMAGED = "damaged"
-
-
-class Gap(Model, frozen=True):
-    """An event whose content is not there.
-
-    Attributes:
-        seq: The event.
-        kind: Why.
-        type: What it was, where that is known.
-        problem: What is wrong with a damaged one; empty for the others.
-    """
-
-    seq: int
-    kind: GapKind
-    type: str | None = None
-    problem: str = ""
-
-
-def gap_of(event: Event) -> Gap | None:
-    """The gap that an event is; None for one that has its content."""
+def gap_of(event: Event) -> UnreadableEvent | None:
+    """What is left of an event without content; None for one that has its content."""
     if event.type == FORGOTTEN:
-        return Gap(event.seq, GapKind.FORGOTTEN)
+        return UnreadableEvent(event.seq, event.type, State.FORGOTTEN)
     if event.type == LOST:
-        return Gap(event.seq, GapKind.LOST)
+        return UnreadableEvent(event.seq, event.type, State.LOST)
     if event.erased:
-        return Gap(event.seq, GapKind.ERASED, event.type)
+        return UnreadableEvent(event.seq, event.type, State.ERASED)
     return None
 
 
-def readable(read: Read, after: int = 0) -> Iterator[Event | Gap]:
+def readable(read: Read, after: int = 0) -> Iterator[Event | UnreadableEvent]:
     """The events by seq, and in their places those that are damaged.
 
     Raises:
@@ -107,7 +80,7 @@ def session_events(
     *,
     at: int | datetime | None = None,
     types: Sequence[str] | None = None,
-) -> Iterator[Event | Gap]:
+) -> Iterator[Event | UnreadableEvent]:
     """Events of one session by seq; those without content are gaps.
 
     Args:
@@ -149,14 +122,16 @@ def session_not_found(session_id: str, first_seq: int | None, upto: int) -> NotF
     )
 
 
-def _until(events: Iterator[Event | Gap], upto: int) -> Iterator[Event | Gap]:
+def _until(
+    events: Iterator[Event | UnreadableEvent], upto: int
+) -> Iterator[Event | UnreadableEvent]:
     for event in events:
         if event.seq > upto:
             return
-        yield event if isinstance(event, Gap) else gap_of(event) or event
+        yield event if isinstance(event, UnreadableEvent) else gap_of(event) or event
 
 
-def _damage_of(error: StorageError, after: int) -> Gap | None:
+def _damage_of(error: StorageError, after: int) -> UnreadableEvent | None:
     """The first event after a seq that an error is about; None if it is about something else."""
     if not isinstance(error, LogCorrupt) or error.seq is None:
         return None
@@ -164,4 +139,4 @@ def _damage_of(error: StorageError, after: int) -> Gap | None:
     if seq > max(error.seq, error.last_seq or 0):
         return None
     # The place in the file, which the message goes on with, is for `verify` to tell.
-    return Gap(seq, GapKind.DAMAGED, None, str(error).partition(" (")[0])
+    return UnreadableEvent(seq, "", State.DAMAGED, str(error).partition(" (")[0])

@@ -6,24 +6,33 @@ wrote it, and what can no longer be read stays visible as a gap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._model import Model
 from fmemory.errors import ContractError, Reason
-from fmemory.replay._parts import Parts, parts_of
-from fmemory.replay._reading import Gap, session_events
+from fmemory.replay._facts import State
+from fmemory.replay._parts import NOTHING, Parts, as_answer, parts_of
+from fmemory.replay._reading import FORGOTTEN, LOST, session_events
+from fmemory.replay.models import UnreadableEvent
 
 if TYPE_CHECKING:
     from fmemory.backend import LogBackend
     from fmemory.log_models import Event
 
-__all__ = ["TranscriptCall", "TranscriptEntry", "TranscriptResult", "transcript"]
+__all__ = [
+    "TranscriptCall",
+    "TranscriptEntry",
+    "TranscriptResult",
+    "entries_of",
+    "messages_in",
+    "transcript",
+]
 
 _APPENDED = "transcript_appended"
 _TRUNCATED = "transcript_truncated"
@@ -34,8 +43,8 @@ class TranscriptCall(Model, frozen=True):
     """A tool call.
 
     Attributes:
-        id: What its answer refers to.
-        name: The tool.
+        id: What its answer refers to; empty where the harness gives calls no ids.
+        name: The tool; for such a harness the program that was called.
         arguments: As the assistant gave them; text where that is no JSON object.
         answer_seq: The event that answers it; None = nothing does.
         is_error: Whether the answer reports a failure.
@@ -55,7 +64,7 @@ class TranscriptResult(Model, frozen=True):
         call_id: The call it answers; None where it names none.
         name: The tool, where the call is in the transcript.
         text: The answer's text.
-        is_error: Whether it reports a failure.
+        is_error: Whether it reports a failure, by its mark or its own words.
     """
 
     call_id: str | None
@@ -69,7 +78,7 @@ class TranscriptEntry(Model, frozen=True):
 
     Attributes:
         seq: The event that holds it.
-        number: Of the message in the transcript, from 1; None for a gap.
+        number: Of the message among those that can be read, from 1; None for a gap.
         role: Who speaks: system, user, assistant or tool; empty for a gap.
         time: When it was made, else when it happened, else when it was recorded; UTC. None where
             the event is damaged.
@@ -98,7 +107,7 @@ class TranscriptEntry(Model, frozen=True):
     run_id: str | None = None
     actor: str | None = None
     blocks: tuple[JsonValue, ...] = ()
-    gap: Gap | None = None
+    gap: UnreadableEvent | None = None
 
 
 def transcript(
@@ -136,33 +145,63 @@ def transcript(
             f"expected 1 or more, got {last!r}", where="last", reason=Reason.OUT_OF_RANGE
         )
     events = session_events(memory, session_id, at=at, types=(_APPENDED, _TRUNCATED, _DELETED))
-    entries = [one for one in _entries(_fold(events)) if _is_of(one, run_id)]
+    entries = [one for one in entries_of(events) if _is_of(one, run_id)]
     return tuple(entries if last is None else entries[-last:])
+
+
+def entries_of(events: Iterable[Event | UnreadableEvent]) -> Iterator[TranscriptEntry]:
+    """The entries that events of one session make, with calls and answers brought together."""
+    said = _fold(events)
+    names: dict[str, str] = {}
+    answers = _answers(said)
+    number = 0
+    for position, one in enumerate(said):
+        if isinstance(one.event, UnreadableEvent):
+            yield TranscriptEntry(one.event.seq, None, "", gap=one.event)
+            continue
+        number += 1
+        names.update({call.id: call.name for call in one.parts.calls if call.id})
+        yield _entry(one, number, position, names, answers)
 
 
 @dataclass(slots=True)
 class _Said:
-    """A message of the fold and its event, or a gap."""
+    """A message of the fold and its event; or what is left of an event, without parts."""
 
-    event: Event | Gap
-    parts: Parts | None = None
+    event: Event | UnreadableEvent
+    parts: Parts = NOTHING
     message: JsonObject = field(default_factory=dict)
 
 
-def _fold(events: Iterator[Event | Gap]) -> list[_Said]:
+def _fold(events: Iterable[Event | UnreadableEvent]) -> list[_Said]:
     said: list[_Said] = []
     for event in events:
-        if isinstance(event, Gap):
-            # Whatever else was erased or forgotten belongs to a deletion, and was no message then.
-            if event.type in (None, _APPENDED):
+        if isinstance(event, UnreadableEvent):
+            if event.type in ("", FORGOTTEN, LOST, _APPENDED):
                 said.append(_Said(event))
         elif event.type == _DELETED:
             said.clear()
         elif event.type == _TRUNCATED:
             said = _truncated(said, event)
         else:
-            said += [_Said(event, parts_of(one), one) for one in messages_in(event)]
+            _append(said, event)
     return said
+
+
+def _append(said: list[_Said], event: Event) -> None:
+    # Only a deleted session is forgotten, so what is told after that belongs to a new one.
+    if said and _is_forgotten(said[-1].event):
+        said.clear()
+    for message in messages_in(event):
+        parts = parts_of(message)
+        waiting = said[-1].parts.calls if said else ()
+        if parts.role == "user" and len(waiting) == 1 and not waiting[0].id:
+            parts = as_answer(parts)
+        said.append(_Said(event, parts, message))
+
+
+def _is_forgotten(event: Event | UnreadableEvent) -> bool:
+    return isinstance(event, UnreadableEvent) and event.state == State.FORGOTTEN
 
 
 def messages_in(event: Event) -> list[JsonObject]:
@@ -178,65 +217,51 @@ def _truncated(said: list[_Said], event: Event) -> list[_Said]:
     kept: list[_Said] = []
     count = 0
     for one in said:
-        count += one.parts is not None
-        if one.parts is None or count <= keep:
+        is_message = not isinstance(one.event, UnreadableEvent)
+        count += is_message
+        if not is_message or count <= keep:
             kept.append(one)
     return kept
 
 
-def _entries(said: Sequence[_Said]) -> Iterator[TranscriptEntry]:
-    names: dict[str, str] = {}
-    answers = _answers(said)
-    number = 0
-    for one in said:
-        if one.parts is None or isinstance(one.event, Gap):
-            assert isinstance(one.event, Gap)
-            yield TranscriptEntry(one.event.seq, None, "", gap=one.event)
-            continue
-        number += 1
-        names.update({call.id: call.name for call in one.parts.calls})
-        yield _entry(one.event, number, one.parts, one.message, names, answers)
+_Answers: TypeAlias = dict[str | int, tuple[int, bool]]
+"""Call id, or position of the message with a nameless call → the event that answers, and how."""
 
 
-def _answers(said: Sequence[_Said]) -> dict[str, tuple[int, bool]]:
-    """Call id → the first event that answers it, and whether with an error."""
-    found: dict[str, tuple[int, bool]] = {}
-    for one in said:
-        for answer in () if one.parts is None else one.parts.answers:
-            if answer.call_id is not None:
-                found.setdefault(answer.call_id, (one.event.seq, answer.is_error))
+def _answers(said: Sequence[_Said]) -> _Answers:
+    found: _Answers = {}
+    for position, one in enumerate(said):
+        for answer in one.parts.answers:
+            key = position - 1 if answer.call_id is None else answer.call_id
+            found.setdefault(key, (one.event.seq, answer.is_error))
     return found
 
 
 def _entry(
-    event: Event,
-    number: int,
-    parts: Parts,
-    message: JsonObject,
-    names: dict[str, str],
-    answers: dict[str, tuple[int, bool]],
+    said: _Said, number: int, position: int, names: dict[str, str], answers: _Answers
 ) -> TranscriptEntry:
-    blocks = message.get("blocks")
+    event, parts = said.event, said.parts
+    assert not isinstance(event, UnreadableEvent)
+    blocks = said.message.get("blocks")
+    calls = [
+        TranscriptCall(
+            call.id, call.name, call.arguments, *answers.get(call.id or position, (None, False))
+        )
+        for call in parts.calls
+    ]
+    results = [
+        TranscriptResult(one.call_id, names.get(one.call_id or ""), one.text, one.is_error)
+        for one in parts.answers
+    ]
     return TranscriptEntry(
         seq=event.seq,
         number=number,
         role=parts.role,
-        time=_time_of(event, message),
+        time=_time_of(event, said.message),
         text=parts.text,
         thinking=parts.thinking,
-        calls=tuple(
-            TranscriptCall(call.id, call.name, call.arguments, *answers.get(call.id, (None, False)))
-            for call in parts.calls
-        ),
-        results=tuple(
-            TranscriptResult(
-                one.call_id,
-                None if one.call_id is None else names.get(one.call_id),
-                one.text,
-                one.is_error,
-            )
-            for one in parts.answers
-        ),
+        calls=tuple(calls),
+        results=tuple(results),
         others=parts.others,
         is_error=parts.is_error,
         run_id=event.run_id,

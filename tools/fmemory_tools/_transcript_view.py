@@ -24,8 +24,8 @@ from fmemory_tools._times import show_time
 
 if TYPE_CHECKING:
     from fmemory._json_values import JsonObject
-    from fmemory.replay._reading import Gap
     from fmemory.replay._transcript import TranscriptCall, TranscriptEntry
+    from fmemory.replay.models import UnreadableEvent
 
 RESULT_LINES = 4
 ERROR_LINES = 12
@@ -109,7 +109,7 @@ def _print_call(call: TranscriptCall, indent: int) -> None:
     parts: list[Part] = [f"{arrow()} ", (call.name, WHO)]
     arguments = short_arguments(call.arguments)
     outcome: list[Part] = []
-    if call.answer_seq is None:
+    if call.answer_seq is None and call.id:
         outcome = [("  no answer", BAD)]
     elif call.is_error:
         outcome = [(f"  failed in {call.answer_seq}", BAD)]
@@ -178,13 +178,13 @@ def folded(text: str, cells: int, lines_max: int) -> tuple[str, str]:
     return "\n".join(shown), f"({len(cut):,} more characters)" if cut else ""
 
 
-def _print_gap(gap: Gap, cells: int) -> None:
+def _print_gap(gap: UnreadableEvent, cells: int) -> None:
     words = {
         "erased": "its messages were erased",
         "forgotten": "a compaction forgot what it was",
         "lost": "lost: what it was is not known",
         "damaged": f"damaged: {gap.problem}; run `fmemory verify`",
-    }[gap.kind.value]
+    }[gap.state]
     print_line((str(gap.seq).rjust(cells), NUMBER), "  ", (words, BAD))
 
 

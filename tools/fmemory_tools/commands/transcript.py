@@ -87,5 +87,5 @@ def transcript(
 def _refuse_damage(entries: Iterable[TranscriptEntry]) -> None:
     from fmemory_tools._damage import Damaged, refuse_damage
 
-    gaps = [one.gap for one in entries if one.gap is not None and one.gap.problem]
-    refuse_damage(Damaged(one.seq, one.problem) for one in gaps)
+    gaps = [one.gap for one in entries if one.gap is not None]
+    refuse_damage([Damaged(one.seq, one.problem) for one in gaps if one.problem is not None])
