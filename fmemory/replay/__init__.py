@@ -4,7 +4,37 @@ Every function takes the memory first and gives frozen values with `to_dict` and
 erased, forgotten, lost or damaged is named in them and never left out silently.
 """
 
+from fmemory.replay._bisect import (
+    Bisection,
+    BisectionStep,
+    Check,
+    Verdict,
+    bisect,
+    feature_check,
+    session_state,
+    text_check,
+)
+from fmemory.replay._blame import Attribution, BlamedPart, ChangeKind, blame
+from fmemory.replay._compare import (
+    CallAt,
+    CallParting,
+    FeatureDifference,
+    LinesDifference,
+    MessageParting,
+    RunDiff,
+    TextAt,
+    compare,
+)
+from fmemory.replay._errors import EVENT_TYPES, tells_error
+from fmemory.replay._grep import Match, Matches, TextPlace, grep
+from fmemory.replay._records import FoundRecord, FoundRecords, records
 from fmemory.replay._runs import runs
+from fmemory.replay._transcript import (
+    TranscriptCall,
+    TranscriptEntry,
+    TranscriptResult,
+    transcript,
+)
 from fmemory.replay.models import (
     ByteShare,
     EventLine,
@@ -21,17 +51,50 @@ from fmemory.replay.models import (
 )
 
 __all__ = [
+    "EVENT_TYPES",
+    "Attribution",
+    "Bisection",
+    "BisectionStep",
+    "BlamedPart",
     "ByteShare",
+    "CallAt",
+    "CallParting",
+    "ChangeKind",
+    "Check",
     "EventLine",
+    "FeatureDifference",
     "FeatureFlip",
+    "FoundRecord",
+    "FoundRecords",
+    "LinesDifference",
+    "Match",
+    "Matches",
+    "MessageParting",
     "NoteLine",
     "Regression",
+    "RunDiff",
     "RunReport",
     "RunState",
     "RunSummary",
+    "TextAt",
+    "TextPlace",
     "TimeGap",
     "ToolError",
+    "TranscriptCall",
+    "TranscriptEntry",
+    "TranscriptResult",
     "UnansweredCall",
     "UnreadableEvent",
+    "Verdict",
+    "bisect",
+    "blame",
+    "compare",
+    "feature_check",
+    "grep",
+    "records",
     "runs",
+    "session_state",
+    "tells_error",
+    "text_check",
+    "transcript",
 ]

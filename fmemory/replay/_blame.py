@@ -16,14 +16,14 @@ from fmemory._json_values import JsonObject, JsonValue
 from fmemory._model import Model
 from fmemory.errors import NotFound, Reason, brief
 from fmemory.replay._facts import State
-from fmemory.replay._reading import session_events
+from fmemory.replay._reading import events_upto, session_events
 from fmemory.replay.models import UnreadableEvent
 
 if TYPE_CHECKING:
     from fmemory.backend import LogBackend
     from fmemory.log_models import Event
 
-__all__ = ["Attribution", "BlamedPart", "ChangeKind", "blame"]
+__all__ = ["Attribution", "BlamedPart", "ChangeKind", "blame", "features_upto"]
 
 _TYPES = (
     "session_initialized",
@@ -201,9 +201,33 @@ class _Fold:
         return made
 
 
+def features_upto(
+    memory: LogBackend, session_id: str, upto: int
+) -> tuple[dict[str, Attribution], tuple[UnreadableEvent, ...], str | None]:
+    """Feature id → what set last whether it passes, events that do not tell, and the objective.
+
+    Unlike `blame` also of a past that is no longer kept whole.
+    """
+    fold = _folded(memory, session_id, events_upto(memory, session_id, upto, _TYPES))
+    passes = {
+        key[1]: one
+        for key, one in fold.last.items()
+        if key[0] is BlamedPart.FEATURE and key[2] == "passes"
+    }
+    gaps = tuple(one.gap for one in fold.gaps if one.gap is not None)
+    objective = fold.last.get(_field("current_objective"))
+    return passes, gaps, None if objective is None else str(objective.after)
+
+
 def _fold(memory: LogBackend, session_id: str, at: int | datetime | None) -> _Fold:
+    return _folded(memory, session_id, session_events(memory, session_id, at=at, types=_TYPES))
+
+
+def _folded(
+    memory: LogBackend, session_id: str, events: Iterator[Event | UnreadableEvent]
+) -> _Fold:
     fold = _Fold(session_id)
-    for event in session_events(memory, session_id, at=at, types=_TYPES):
+    for event in events:
         if isinstance(event, UnreadableEvent):
             _note_gap(fold, event)
         else:

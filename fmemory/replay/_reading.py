@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORGOTTEN",
     "LOST",
+    "events_upto",
     "gap_of",
     "readable",
     "session_events",
@@ -98,14 +99,22 @@ def session_events(
     check_session_id(session_id)
     upto = memory.health().head_seq if at is None else memory.at(at).seq
     stream = ("session", session_id)
+    first = next(readable(lambda after, _: memory.events(after, stream=stream, limit=1)), None)
+    if first is None or first.seq > upto:
+        raise session_not_found(session_id, None if first is None else first.seq, upto)
+    return events_upto(memory, session_id, upto, types)
+
+
+def events_upto(
+    memory: LogBackend, session_id: str, upto: int, types: Sequence[str] | None
+) -> Iterator[Event | UnreadableEvent]:
+    """As `session_events`, also of a past that is no longer kept whole: what is gone is a gap."""
+    stream = ("session", session_id)
     wanted = None if types is None else (*types, FORGOTTEN, LOST)
 
     def read(after: int, limit: int | None) -> Iterator[Event]:
         return memory.events(after, stream=stream, types=wanted, limit=limit)
 
-    first = next(readable(lambda after, _: memory.events(after, stream=stream, limit=1)), None)
-    if first is None or first.seq > upto:
-        raise session_not_found(session_id, None if first is None else first.seq, upto)
     return _until(readable(read), upto)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fmemory.log_models import Event
 
 __all__ = [
+    "TRANSCRIPT_TYPES",
     "TranscriptCall",
     "TranscriptEntry",
     "TranscriptResult",
@@ -37,6 +38,8 @@ __all__ = [
 _APPENDED = "transcript_appended"
 _TRUNCATED = "transcript_truncated"
 _DELETED = "session_deleted"
+TRANSCRIPT_TYPES = (_APPENDED, _TRUNCATED, _DELETED)
+"""Types of the events that a transcript is folded from."""
 
 
 class TranscriptCall(Model, frozen=True):
@@ -144,7 +147,7 @@ def transcript(
         raise ContractError(
             f"expected 1 or more, got {last!r}", where="last", reason=Reason.OUT_OF_RANGE
         )
-    events = session_events(memory, session_id, at=at, types=(_APPENDED, _TRUNCATED, _DELETED))
+    events = session_events(memory, session_id, at=at, types=TRANSCRIPT_TYPES)
     entries = [one for one in entries_of(events) if _is_of(one, run_id)]
     return tuple(entries if last is None else entries[-last:])
 

@@ -12,7 +12,7 @@ from fmemory_tools._usage import whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fmemory.replay._transcript import TranscriptEntry
+    from fmemory.replay import TranscriptEntry
 
 EPILOG = examples(
     "fmemory transcript login",
@@ -61,7 +61,7 @@ def transcript(
 
     The number before a message is that of its event. Thinking is dim, long results are folded.
     """
-    from fmemory.replay._transcript import transcript as transcript_of
+    from fmemory.replay import transcript as transcript_of
     from fmemory_tools._console import FAINT, print_json, print_line, print_session
     from fmemory_tools._sessions import choose_session, newest_seq, view_at
     from fmemory_tools._store import reading
