@@ -41,6 +41,7 @@ def raw_events(
     memory: JournalReads,
     *,
     stream: Stream | None = None,
+    types: frozenset[str] | None = None,
     wanted: Callable[[Envelope], bool],
 ) -> Iterator[RawEvent]:
     """Every event up to now, or up to the moment of a view, by seq.
@@ -48,6 +49,7 @@ def raw_events(
     Args:
         memory: A backend or a view of the engine.
         stream: Only this one.
+        types: Only of these types; None = all.
         wanted: Whether an event's payload is to be read.
 
     Raises:
@@ -59,6 +61,8 @@ def raw_events(
     reader, upto = state.reader, state.upto()
     waiting: list[Envelope] = []
     for envelope in reader.envelopes(0, upto, stream=stream):
+        if types is not None and envelope.type not in types:
+            continue
         waiting.append(envelope)
         if len(waiting) == _EVENTS_PER_READ:
             yield from _with_payloads(reader, waiting, wanted)

@@ -6,32 +6,42 @@ What a fork copied is traced into the session it came from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from fmemory._json_values import JsonObject, JsonValue
+from fmemory._engine.stored import (
+    StoredFeature,
+    StoredManifest,
+    StoredSession,
+    from_ns,
+    load_manifest,
+)
+from fmemory._engine.types import EventType
+from fmemory._json_values import JsonValue
 from fmemory._model import Model
 from fmemory.errors import NotFound, Reason, brief
-from fmemory.replay._facts import State
-from fmemory.replay._reading import events_upto, session_events
+from fmemory.replay._facts import Fact, Features, State, facts, time_ns
+from fmemory.replay._reading import moment_of
 from fmemory.replay.models import UnreadableEvent
 
 if TYPE_CHECKING:
     from fmemory.backend import LogBackend
-    from fmemory.log_models import Event
+    from fmemory.journal import Envelope
 
 __all__ = ["Attribution", "BlamedPart", "ChangeKind", "blame", "features_upto"]
 
-_TYPES = (
-    "session_initialized",
-    "session_forked",
-    "manifest_saved",
-    "features_replaced",
-    "feature_pass_updated",
-    "session_deleted",
+_TYPES = frozenset(
+    {
+        EventType.SESSION_INITIALIZED,
+        EventType.SESSION_FORKED,
+        EventType.MANIFEST_SAVED,
+        EventType.FEATURES_REPLACED,
+        EventType.FEATURE_PASS_UPDATED,
+        EventType.SESSION_DELETED,
+    }
 )
 _NAMED_MAX = 8
 
@@ -64,6 +74,7 @@ class Attribution(Model, frozen=True):
         seq: The event that did it.
         type: The type of that event.
         session_id: The session whose event it is: for what a fork copied, the one it came from.
+            None for a gap.
         time: When it happened, else when it was recorded; UTC. None where nobody can tell.
         actor: Who did it.
         run_id: In which run.
@@ -79,7 +90,7 @@ class Attribution(Model, frozen=True):
     change: ChangeKind
     seq: int
     type: str
-    session_id: str
+    session_id: str | None
     time: datetime | None = None
     actor: str | None = None
     run_id: str | None = None
@@ -111,9 +122,10 @@ def blame(
     Raises:
         NotFound: There is no such session, or not yet; no such feature or field ever.
         ContractError: An argument breaks a rule.
-        StorageError: The store failed. A damaged event is a gap, not an error.
+        HistoryCompacted: That past is no longer kept.
+        StorageError: The store failed. Damaged content is a gap, not an error.
 
-    Cost: O(events of the session), 60 ms for 10,000; its messages are not read, nor other sessions
+    Cost: O(events of the session), about 5 µs each; its messages are not read, nor other sessions
         but those that it was forked from. Writes nothing.
 
     >>> import fmemory
@@ -125,19 +137,45 @@ def blame(
     ...     found.seq, found.actor, found.reason, found.after
     (1, 'ada', '2 tests passed', True)
     """
-    fold = _fold(memory, session_id, at)
-    found = [*fold.history, *fold.gaps] if every else [*_in_order(fold), *fold.gaps]
-    if target is None:
-        return tuple(sorted(found, key=_seq) if every else found)
-    chosen = [one for one in fold.history if _is_named(one, target)]
-    if not chosen:
-        raise _unknown(session_id, target, fold)
-    if not every:
-        chosen = list({(one.part, one.name, one.field): one for one in chosen}.values())
-    return (*chosen, *fold.gaps)
+    upto = moment_of(memory, session_id, at)
+    fold = _fold(memory, session_id, upto)
+    if target is not None:
+        return _of_target(fold, target, every=every)
+    if every:
+        told = [*map(_attribution, fold.history), *map(_gap, fold.all_gaps)]
+        return tuple(sorted(told, key=lambda one: one.seq))
+    return (*map(_attribution, _in_order(fold)), *map(_gap, fold.gaps))
+
+
+def features_upto(
+    memory: LogBackend, session_id: str, upto: int
+) -> tuple[dict[str, tuple[bool, int]], tuple[UnreadableEvent, ...], str | None]:
+    """Of each feature whether it passes and since which event; gaps; and the objective.
+
+    Unlike `blame` also of a past that is no longer kept whole.
+    """
+    fold = _fold(memory, session_id, upto)
+    passes = {
+        key[1]: (one.after is True, one.event.seq)
+        for key, one in fold.last.items()
+        if key[0] is BlamedPart.FEATURE and key[2] == "passes"
+    }
+    objective = fold.last.get(_field("current_objective"))
+    return passes, tuple(fold.gaps), None if objective is None else str(objective.after)
 
 
 _Key: TypeAlias = tuple[BlamedPart, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A value that an event set, before it is told to anybody."""
+
+    key: _Key
+    kind: ChangeKind
+    event: Envelope
+    before: JsonValue
+    after: JsonValue
 
 
 @dataclass(slots=True)
@@ -147,15 +185,16 @@ class _Fold:
     Attributes:
         last: Of each value that is there, the event that set it.
         history: Everything that was set, in order.
-        gaps: Events since the session began that may have set anything.
+        gaps: Events since the session was last deleted that may have set anything.
+        all_gaps: All events that may have set anything.
     """
 
-    session_id: str
-    last: dict[_Key, Attribution] = field(default_factory=dict)
-    history: list[Attribution] = field(default_factory=list)
-    gaps: list[Attribution] = field(default_factory=list)
+    last: dict[_Key, _Change] = field(default_factory=dict)
+    history: list[_Change] = field(default_factory=list)
+    gaps: list[UnreadableEvent] = field(default_factory=list)
+    all_gaps: list[UnreadableEvent] = field(default_factory=list)
 
-    def set(self, part: BlamedPart, values: dict[_Key, JsonValue], event: Event) -> None:
+    def set(self, part: BlamedPart, values: dict[_Key, JsonValue], event: Envelope) -> None:
         """Set all values of a part; what is not named is removed."""
         for key in [key for key in self.last if key[0] is part and key not in values]:
             gone = self.last.pop(key)
@@ -163,7 +202,7 @@ class _Fold:
         for key, value in values.items():
             self.set_one(key, value, event)
 
-    def set_one(self, key: _Key, value: JsonValue, event: Event) -> None:
+    def set_one(self, key: _Key, value: JsonValue, event: Envelope) -> None:
         """Set one value, unless it is so already."""
         known = self.last.get(key)
         if known is None:
@@ -179,139 +218,82 @@ class _Fold:
             if key in origin.last and origin.last[key].after == value
         }
         self.last.update(kept)
-        self.history += [one for one in origin.history if (one.part, one.name, one.field) in kept]
+        self.history += [one for one in origin.history if one.key in kept]
 
     def _record(
-        self, key: _Key, change: ChangeKind, event: Event, before: JsonValue, after: JsonValue
-    ) -> Attribution:
-        made = Attribution(
-            *key,
-            change,
-            event.seq,
-            event.type,
-            self.session_id,
-            event.occurred_at or event.recorded_at,
-            event.actor,
-            event.run_id,
-            event.reason,
-            before,
-            after,
-        )
+        self,
+        key: _Key,
+        kind: ChangeKind,
+        event: Envelope,
+        before: JsonValue,
+        after: JsonValue,
+    ) -> _Change:
+        made = _Change(key, kind, event, before, after)
         self.history.append(made)
         return made
 
 
-def features_upto(
-    memory: LogBackend, session_id: str, upto: int
-) -> tuple[dict[str, Attribution], tuple[UnreadableEvent, ...], str | None]:
-    """Feature id → what set last whether it passes, events that do not tell, and the objective.
-
-    Unlike `blame` also of a past that is no longer kept whole.
-    """
-    fold = _folded(memory, session_id, events_upto(memory, session_id, upto, _TYPES))
-    passes = {
-        key[1]: one
-        for key, one in fold.last.items()
-        if key[0] is BlamedPart.FEATURE and key[2] == "passes"
-    }
-    gaps = tuple(one.gap for one in fold.gaps if one.gap is not None)
-    objective = fold.last.get(_field("current_objective"))
-    return passes, gaps, None if objective is None else str(objective.after)
-
-
-def _fold(memory: LogBackend, session_id: str, at: int | datetime | None) -> _Fold:
-    return _folded(memory, session_id, session_events(memory, session_id, at=at, types=_TYPES))
-
-
-def _folded(
-    memory: LogBackend, session_id: str, events: Iterator[Event | UnreadableEvent]
-) -> _Fold:
-    fold = _Fold(session_id)
-    for event in events:
-        if isinstance(event, UnreadableEvent):
-            _note_gap(fold, event)
-        else:
-            _apply(memory, fold, event)
+def _fold(memory: LogBackend, session_id: str, upto: int) -> _Fold:
+    fold = _Fold()
+    for fact in facts(memory, session_id=session_id, types=_TYPES):
+        if fact.event.seq > upto:
+            break
+        if fact.state is State.KEPT:
+            _apply(memory, fold, fact)
+        elif fact.state is not State.FORGOTTEN:
+            # What was forgotten had been deleted before, so that nothing of it is set.
+            state = fact.state.value
+            gap = UnreadableEvent(fact.event.seq, fact.event.type, state, fact.problem)
+            fold.gaps.append(gap)
+            fold.all_gaps.append(gap)
     return fold
 
 
-def _note_gap(fold: _Fold, gap: UnreadableEvent) -> None:
-    # What was forgotten had been deleted before, so that nothing of it is set.
-    if gap.state != State.FORGOTTEN:
-        fold.gaps.append(
-            Attribution(
-                BlamedPart.UNKNOWN,
-                "",
-                "",
-                ChangeKind.CHANGED,
-                gap.seq,
-                gap.type,
-                fold.session_id,
-                gap=gap,
-            )
-        )
-
-
-def _apply(memory: LogBackend, fold: _Fold, event: Event) -> None:
-    data = event.data if isinstance(event.data, dict) else {}
-    match event.type:
-        case "feature_pass_updated":
-            key = (BlamedPart.FEATURE, str(data["feature_id"]), "passes")
-            fold.set_one(key, data["passes"], event)
-        case "features_replaced":
-            fold.set(BlamedPart.FEATURE, _features(data), event)
-        case "manifest_saved":
-            fold.set(BlamedPart.MANIFEST, _manifest(data), event)
-        case "session_deleted":
+def _apply(memory: LogBackend, fold: _Fold, fact: Fact) -> None:
+    event = fact.event
+    match fact.detail:
+        case Features(features=features):
+            fold.set(BlamedPart.FEATURE, _features(features), event)
+        case StoredManifest():
+            fold.set(BlamedPart.MANIFEST, _manifest(fact.detail), event)
+        case StoredSession():
+            _begin(memory, fold, fact.detail, event)
+        case _ if event.type == EventType.FEATURE_PASS_UPDATED:
+            fold.set_one((BlamedPart.FEATURE, event.keys[0], "passes"), bool(event.count), event)
+        case _:
+            assert event.type == EventType.SESSION_DELETED, "no other type is read"
             fold.set(BlamedPart.FEATURE, {}, event)
             fold.set(BlamedPart.MANIFEST, {}, event)
             fold.gaps.clear()
-        case _:
-            _apply_whole(memory, fold, event, data)
 
 
-def _apply_whole(memory: LogBackend, fold: _Fold, event: Event, data: JsonObject) -> None:
+def _begin(memory: LogBackend, fold: _Fold, session: StoredSession, event: Envelope) -> None:
     """A session that begins, fresh or as a copy of another."""
-    features, manifest = _features(data), data.get("manifest")
-    fields = _manifest(manifest) if isinstance(manifest, dict) else {}
-    origin = data.get("origin")
-    if isinstance(origin, str):
-        _trace(memory, fold, origin, data.get("origin_seq"), {**features, **fields})
+    features = _features(session.features)
+    fields = {} if session.manifest is None else _manifest(session.manifest)
+    if session.origin is not None and session.origin_seq is not None:
+        origin = _fold(memory, session.origin, session.origin_seq)
+        fold.inherit(origin, {**features, **fields})
     fold.set(BlamedPart.FEATURE, features, event)
     if fields:
         fold.set(BlamedPart.MANIFEST, fields, event)
 
 
-def _trace(
-    memory: LogBackend,
-    fold: _Fold,
-    origin: str,
-    origin_seq: JsonValue,
-    values: dict[_Key, JsonValue],
-) -> None:
-    assert isinstance(origin_seq, int), "a fork names the event it was made at"
-    try:
-        fold.inherit(_fold(memory, origin, origin_seq), values)
-    except NotFound:
-        return  # nothing is left of it: the fork itself is what is known
-
-
-def _features(data: JsonObject) -> dict[_Key, JsonValue]:
+def _features(features: Iterable[StoredFeature]) -> dict[_Key, JsonValue]:
     found: dict[_Key, JsonValue] = {}
-    listed = data.get("features")
-    for one in listed if isinstance(listed, list) else []:
-        if isinstance(one, dict):
-            name = str(one["id"])
-            found[BlamedPart.FEATURE, name, "passes"] = one["passes"]
-            found[BlamedPart.FEATURE, name, "definition"] = {
-                key: one[key] for key in ("category", "description", "steps")
-            }
+    for one in features:
+        found[BlamedPart.FEATURE, one.id, "passes"] = one.passes
+        found[BlamedPart.FEATURE, one.id, "definition"] = {
+            "category": one.category,
+            "description": one.description,
+            "steps": list(one.steps),
+        }
     return found
 
 
-def _manifest(manifest: JsonObject) -> dict[_Key, JsonValue]:
+def _manifest(manifest: StoredManifest) -> dict[_Key, JsonValue]:
     found: dict[_Key, JsonValue] = {}
-    for name, value in manifest.items():
+    for name, value in load_manifest(manifest).to_dict().items():
         if name == "metadata" and isinstance(value, dict):
             for key, inner in value.items():
                 found[_field(f"metadata.{key}")] = inner
@@ -324,28 +306,58 @@ def _field(name: str) -> _Key:
     return (BlamedPart.MANIFEST, name, name)
 
 
-def _in_order(fold: _Fold) -> Iterator[Attribution]:
+def _in_order(fold: _Fold) -> Iterator[_Change]:
     """What is set now: features before the manifest, each in its own order."""
     for part in (BlamedPart.FEATURE, BlamedPart.MANIFEST):
         yield from (one for key, one in fold.last.items() if key[0] is part)
 
 
-def _is_named(one: Attribution, target: str) -> bool:
-    is_key = one.part is BlamedPart.MANIFEST and one.name.startswith(f"{target}.")
-    return one.name == target or (is_key and target == "metadata")
+def _of_target(fold: _Fold, target: str, *, every: bool) -> tuple[Attribution, ...]:
+    chosen = [one for one in fold.history if _is_named(one.key, target)]
+    gaps = fold.all_gaps if every else fold.gaps
+    if not chosen and not gaps:
+        raise _unknown(target, fold.history)
+    if not every:
+        chosen = list({one.key: one for one in chosen}.values())
+    return (*map(_attribution, chosen), *map(_gap, gaps))
 
 
-def _unknown(session_id: str, target: str, fold: _Fold) -> NotFound:
-    names = list(dict.fromkeys(one.name for one in fold.history))
+def _is_named(key: _Key, target: str) -> bool:
+    part, name, _ = key
+    is_key = part is BlamedPart.MANIFEST and name.startswith("metadata.")
+    return name == target or (is_key and target == "metadata")
+
+
+def _unknown(target: str, history: Sequence[_Change]) -> NotFound:
+    names = list(dict.fromkeys(one.key[1] for one in history))
     more = len(names) - _NAMED_MAX
     known = ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
     return NotFound(
-        f"blame: expected a feature or manifest field of session {brief(session_id)}, got"
-        f" {brief(target)}; there are: {known or 'none'}",
+        f"target: expected a feature or manifest field of the session, got {brief(target)};"
+        f" there are: {known or 'none'}",
         reason=Reason.FEATURE_NOT_FOUND,
         key=target,
     )
 
 
-def _seq(one: Attribution) -> int:
-    return one.seq
+def _attribution(change: _Change) -> Attribution:
+    event = change.event
+    return Attribution(
+        *change.key,
+        change.kind,
+        event.seq,
+        event.type,
+        event.stream[1],
+        from_ns(time_ns(event)),
+        event.actor,
+        event.run_id,
+        event.reason,
+        change.before,
+        change.after,
+    )
+
+
+def _gap(gap: UnreadableEvent) -> Attribution:
+    return Attribution(
+        BlamedPart.UNKNOWN, "", "", ChangeKind.CHANGED, gap.seq, gap.type, None, gap=gap
+    )

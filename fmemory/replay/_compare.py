@@ -18,6 +18,7 @@ from fmemory._model import Model
 from fmemory.errors import ContractError, NotFound, Reason, brief
 from fmemory.record_models import MemoryRecord
 from fmemory.replay._blame import features_upto
+from fmemory.replay._facts import State
 from fmemory.replay._reading import events_upto, gap_of, readable
 from fmemory.replay._runs import runs
 from fmemory.replay._transcript import TRANSCRIPT_TYPES, TranscriptEntry, entries_of
@@ -293,9 +294,8 @@ def _read_session(memory: LogBackend, run: RunSummary, session_id: str, side: _S
             side.unreadable.add(entry.gap)
         elif entry.run_id == run.run_id:
             side.entries.append(entry)
-    passes, gaps, side.objective = features_upto(memory, session_id, run.last_seq)
+    side.features, gaps, side.objective = features_upto(memory, session_id, run.last_seq)
     side.unreadable.update(gaps)
-    side.features = {name: (one.after is True, one.seq) for name, one in passes.items()}
     types = ("session_initialized", "checkpoint_recorded", "progress_appended")
     for event in events_upto(memory, session_id, run.last_seq, types):
         if isinstance(event, UnreadableEvent):
@@ -328,7 +328,7 @@ def _add_notes(side: _Side, event: Event) -> None:
             text = TextAt(event.seq, f"{name}: {record.note.text}")
             side.notes.append(((namespace, record.note.text), text))
         else:
-            gap = UnreadableEvent(event.seq, event.type, "erased")
+            gap = UnreadableEvent(event.seq, event.type, State.ERASED.value)
     if gap is not None:
         side.unreadable.add(gap)
 

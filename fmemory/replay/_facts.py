@@ -137,12 +137,17 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
 
 
 def facts(
-    memory: LogBackend, *, session_id: str | None = None, everything: bool = False
+    memory: LogBackend,
+    *,
+    session_id: str | None = None,
+    everything: bool = False,
+    types: frozenset[str] | None = None,
 ) -> Iterator[Fact]:
     """Facts of all events by seq, or of those of one session's stream.
 
     Args:
         everything: Read also payloads that nothing is taken from, for their sizes.
+        types: Only of events of these types, and of what was forgotten or lost.
 
     Raises:
         StorageError: The log cannot be read. One damaged payload is a fact, not an error.
@@ -150,12 +155,13 @@ def facts(
     Cost: O(events); about 8 µs each and the bytes of their payloads.
     """
     stream = None if session_id is None else session_stream(session_id)
+    named = None if types is None else types | {FORGOTTEN, EventType.EVENT_LOST}
     if isinstance(memory, JournalReads):
         wanted = _always if everything else _is_of_interest
-        for raw in raw_events(memory, stream=stream, wanted=wanted):
+        for raw in raw_events(memory, stream=stream, types=named, wanted=wanted):
             yield _fact(raw)
         return
-    for event in memory.events(stream=stream):
+    for event in memory.events(stream=stream, types=None if named is None else tuple(named)):
         yield _fact(_raw(event))
 
 
@@ -366,7 +372,13 @@ def _plain_session(plain: JsonObject) -> StoredSession:
         _plain_features(plain),
         [stored.store_progress(one) for one in entries],
         [stored.store_checkpoint(one) for one in checkpoints],
+        *_origin(plain),
     )
+
+
+def _origin(plain: JsonObject) -> tuple[str | None, int | None]:
+    origin, seq = plain.get("origin"), plain.get("origin_seq")
+    return origin if isinstance(origin, str) else None, seq if isinstance(seq, int) else None
 
 
 _PLAIN: dict[str, Callable[[JsonObject], object]] = {

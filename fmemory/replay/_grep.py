@@ -252,7 +252,7 @@ def _types(places: frozenset[TextPlace]) -> tuple[str, ...] | None:
 
 def _erased_records(event: Event, places: frozenset[TextPlace]) -> Iterator[UnreadableEvent]:
     if TextPlace.NOTE in places and not all(isinstance(one, MemoryRecord) for one in event.records):
-        yield UnreadableEvent(event.seq, event.type, State.ERASED)
+        yield UnreadableEvent(event.seq, event.type, State.ERASED.value)
 
 
 class _Text(NamedTuple):

@@ -25,6 +25,7 @@ __all__ = [
     "LOST",
     "events_upto",
     "gap_of",
+    "moment_of",
     "readable",
     "session_events",
     "session_not_found",
@@ -40,11 +41,11 @@ Read: TypeAlias = "Callable[[int, int | None], Iterator[Event]]"
 def gap_of(event: Event) -> UnreadableEvent | None:
     """What is left of an event without content; None for one that has its content."""
     if event.type == FORGOTTEN:
-        return UnreadableEvent(event.seq, event.type, State.FORGOTTEN)
+        return UnreadableEvent(event.seq, event.type, State.FORGOTTEN.value)
     if event.type == LOST:
-        return UnreadableEvent(event.seq, event.type, State.LOST)
+        return UnreadableEvent(event.seq, event.type, State.LOST.value)
     if event.erased:
-        return UnreadableEvent(event.seq, event.type, State.ERASED)
+        return UnreadableEvent(event.seq, event.type, State.ERASED.value)
     return None
 
 
@@ -92,9 +93,22 @@ def session_events(
         NotFound: There is no such session, or not yet; or `at` is not written yet. Raised by the
             call, not by the first item.
         ContractError: An argument breaks a rule.
+        HistoryCompacted: That past is no longer kept.
         StorageError: The store failed. Damaged events are gaps, not errors.
 
     Cost: O(events of the session); content is only read of the types asked for.
+    """
+    return events_upto(memory, session_id, moment_of(memory, session_id, at), types)
+
+
+def moment_of(memory: LogBackend, session_id: str, at: int | datetime | None) -> int:
+    """The last event of a moment at which a session has begun.
+
+    Raises:
+        NotFound: There is no such session, or not yet; or `at` is not written yet.
+        ContractError: An argument breaks a rule.
+        HistoryCompacted: That past is no longer kept.
+        StorageError: The store failed.
     """
     check_session_id(session_id)
     upto = memory.health().head_seq if at is None else memory.at(at).seq
@@ -102,7 +116,7 @@ def session_events(
     first = next(readable(lambda after, _: memory.events(after, stream=stream, limit=1)), None)
     if first is None or first.seq > upto:
         raise session_not_found(session_id, None if first is None else first.seq, upto)
-    return events_upto(memory, session_id, upto, types)
+    return upto
 
 
 def events_upto(
@@ -148,4 +162,4 @@ def _damage_of(error: StorageError, after: int) -> UnreadableEvent | None:
     if seq > max(error.seq, error.last_seq or 0):
         return None
     # The place in the file, which the message goes on with, is for `verify` to tell.
-    return UnreadableEvent(seq, "", State.DAMAGED, str(error).partition(" (")[0])
+    return UnreadableEvent(seq, "", State.DAMAGED.value, str(error).partition(" (")[0])

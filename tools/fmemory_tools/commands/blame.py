@@ -22,7 +22,8 @@ EPILOG = examples(
     "fmemory blame login --json | jq 'select(.after == true)'",
     note=DAMAGE_NOTE,
 )
-VALUE_CHARACTERS = 60
+VALUE_CHARACTERS = 200
+NAME_CELLS_MAX = 30
 
 
 def blame(
@@ -80,43 +81,32 @@ def blame(
 
 
 def _print(found: Sequence[Attribution], session_id: str, *, utc: bool, every: bool) -> None:
-    from fmemory_tools._console import FAINT, KIND, print_line, print_text
-    from fmemory_tools._failure import one_line
+    """Each event with what it set; consecutive values of one event stand together."""
+    from fmemory_tools._console import FAINT, cells_of, print_line
 
     if not found:
         print_line(("no features and no manifest", FAINT))
-    named = ""
-    for one in found:
+    shown = found if every else sorted(found, key=_definitions_last)
+    cells = min(max((cells_of(_name(one)) for one in shown), default=0), NAME_CELLS_MAX)
+    seq = None
+    for one in shown:
         if one.gap is not None:
             print_line(*_gap_words(one))
             continue
-        heading = f"{one.part.value} {one.name}"
-        if every or heading != named:
-            named = heading
-            print_line((f"{one.part.value} ", FAINT), (one.name, KIND))
-        print_line(*_value_words(one, every=every), indent=2)
-        print_line(*_who_words(one, session_id, utc=utc), indent=4)
-        if one.reason:
-            print_text(one_line(one.reason), indent=4, style=FAINT)
+        if one.seq != seq:
+            seq = one.seq
+            _print_event(one, session_id, utc=utc)
+        print_line(*_name_words(one, cells), *_value_words(one, every=every), indent=2)
 
 
-def _value_words(one: Attribution, *, every: bool) -> list[Part]:
-    from fmemory_tools._console import BAD, FAINT, GOOD, arrow, check_mark
-
-    if one.field == "passes" and one.change != "removed":
-        words = "passes" if one.after is True else "does not pass"
-        style = GOOD if one.after is True else BAD
-        return [(f"{check_mark(one.after is True)} {words}", style)]
-    name: Part = (f"{one.field}  " if one.field != one.name else "", FAINT)
-    if one.change == "removed":
-        return [name, ("removed", BAD), f", was {_short(one.before)}"]
-    if every and one.change == "changed":
-        return [name, f"{_short(one.before)} {arrow()} {_short(one.after)}"]
-    return [name, _short(one.after)]
+def _definitions_last(one: Attribution) -> int:
+    """Whether features pass is what is mostly asked, so it comes before how they are described."""
+    return ("passes", "definition").index(one.field) if one.part == "feature" else 2
 
 
-def _who_words(one: Attribution, session_id: str, *, utc: bool) -> list[Part]:
-    from fmemory_tools._console import FAINT, NUMBER, WHO
+def _print_event(one: Attribution, session_id: str, *, utc: bool) -> None:
+    from fmemory_tools._console import FAINT, NUMBER, WHO, print_entry
+    from fmemory_tools._failure import one_line
     from fmemory_tools._times import show_time
 
     when = "" if one.time is None else show_time(one.time, utc=utc)
@@ -125,9 +115,33 @@ def _who_words(one: Attribution, session_id: str, *, utc: bool) -> list[Part]:
         parts += [(" by ", FAINT), (one.actor, WHO)]
     if one.run_id is not None and one.run_id != session_id:
         parts += [(" in run ", FAINT), (one.run_id, WHO)]
-    if one.session_id != session_id:
+    if one.session_id is not None and one.session_id != session_id:
         parts += [(" in session ", FAINT), one.session_id]
-    return parts
+    print_entry(*parts, text=one_line(one.reason or ""))
+
+
+def _name(one: Attribution) -> str:
+    return one.name if one.field in ("passes", one.name) else f"{one.name} {one.field}"
+
+
+def _name_words(one: Attribution, cells: int) -> list[Part]:
+    from fmemory_tools._console import FAINT, KIND, fit
+
+    part: Part = (f"{one.part.value:<8}  ", FAINT)
+    return [part, (fit(_name(one), cells), KIND), "  "]
+
+
+def _value_words(one: Attribution, *, every: bool) -> list[Part]:
+    from fmemory_tools._console import BAD, GOOD, arrow, check_mark
+
+    if one.change == "removed":
+        return [("removed", BAD), f", was {_short(one.before)}"]
+    if one.field == "passes":
+        words = "passes" if one.after is True else "does not pass"
+        return [(f"{check_mark(one.after is True)} {words}", GOOD if one.after is True else BAD)]
+    if every and one.change == "changed":
+        return [f"{_short(one.before)} {arrow()} {_short(one.after)}"]
+    return [_short(one.after)]
 
 
 def _gap_words(one: Attribution) -> list[Part]:
