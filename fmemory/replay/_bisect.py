@@ -289,8 +289,11 @@ def _check_ends(ok: int, bad: int) -> None:
 def _check_verdict(verdict: Verdict, expected: Verdict, seq: int) -> None:
     if verdict is expected:
         return
-    other = "was never bad in between, or turned later" if expected is Verdict.BAD else ""
-    advice = other or "choose an earlier one"
+    advice = (
+        "choose a later one, or one before it was mended"
+        if expected is Verdict.BAD
+        else "choose an earlier one"
+    )
     raise ContractError(
         f"expected the state after event {seq} to be {expected.value}, got {verdict.value}:"
         f" {advice}",

@@ -56,8 +56,13 @@ NAMES = {
         ModelBackend
     """,
     "fmemory.replay": """
-        ByteShare EventLine FeatureFlip NoteLine Regression RunReport runs RunState RunSummary
-        TimeGap ToolError UnansweredCall UnreadableEvent
+        Attribution bisect Bisection BisectionStep blame BlamedPart ByteShare CallAt
+        CallParting ChangeKind Check compare EVENT_TYPES EventLine feature_check
+        FeatureDifference FeatureFlip FoundRecord FoundRecords grep LinesDifference
+        Match Matches MessageParting NoteLine records Regression RunDiff RunReport runs
+        RunState RunSummary session_state tells_error text_check TextAt TextPlace
+        TimeGap ToolError transcript TranscriptCall TranscriptEntry TranscriptResult
+        UnansweredCall UnreadableEvent Verdict
     """,
     "fmemory.signing": """
         PrivateKey PublicKey read_signed_head sign_head SignedHead

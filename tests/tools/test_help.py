@@ -34,10 +34,17 @@ def test_the_commands_are_these() -> None:
         "log",
         "show",
         "sessions",
+        "runs",
         "state",
         "diff",
         "history",
         "tail",
+        "transcript",
+        "blame",
+        "bisect",
+        "grep",
+        "records",
+        "fork",
         "verify",
         "head",
         "keygen",
@@ -75,7 +82,7 @@ def test_every_argument_is_a_plain_name_that_is_explained(
 
     assert "{" not in text.splitlines()[0]
     for line in arguments.splitlines():
-        assert re.match(r"  (SEQ|FILE|TARGET|SOURCE|A|B|\[?PATH\]?)?   *[A-Z0-9a-z\[-]", line), line
+        assert re.match(r"  ([A-Z]+|\[[A-Z]+\])?   *[A-Z0-9a-z\[-]", line), line
         assert "<" not in line
 
 

@@ -174,7 +174,7 @@ def _print_side(name: str, run: RunSummary, objective: str | None, *, utc: bool)
 
     print_line((f"{name} ", FAINT), "run ", (run.run_id, KIND), f"  {run.status.value}")
     session = "" if run.session_id in (None, run.run_id) else f"session {run.session_id}, "
-    counts = f"{run.message_count} messages, {run.tool_call_count} tool calls"
+    counts = f"{_count(run.message_count, 'message')}, {_count(run.tool_call_count, 'tool call')}"
     errors = f", {run.tool_error_count} failed" if run.tool_error_count else ""
     began = show_time(run.started_at, utc=utc)
     print_text(f"{session}{began}, {counts}{errors}", indent=2, style=FAINT)
@@ -182,13 +182,19 @@ def _print_side(name: str, run: RunSummary, objective: str | None, *, utc: bool)
         print_text(shorten(objective), indent=2)
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _print_message(found: RunDiff) -> None:
     parting = found.message
     if parting is None:
         return
-    before = f"after {found.shared_messages} equal messages" if found.shared_messages else ""
-    what = "one has ended" if parting.what == "end" else f"the {parting.what} differs"
-    print_heading(f"they part at message {parting.number} {before}: {what}".replace(" :", ":"))
+    before = f" after {_count(found.shared_messages, 'equal one')}" if parting.number > 1 else ""
+    what = {"end": "one has ended", "blocks": "the blocks differ"}.get(
+        parting.what, f"the {parting.what} differs"
+    )
+    print_heading(f"they part at message {parting.number}{before}: {what}")
     _print_entry("A", parting.a, parting.what)
     _print_entry("B", parting.b, parting.what)
 
@@ -213,7 +219,7 @@ def _print_call(found: RunDiff) -> None:
     parting = found.call
     if parting is None:
         return
-    before = f" after {found.shared_calls} equal ones" if found.shared_calls else ""
+    before = f" after {_count(found.shared_calls, 'equal one')}" if parting.number > 1 else ""
     print_heading(f"first different tool call: number {parting.number}{before}")
     for name, call in (("A", parting.a), ("B", parting.b)):
         print_line((f"{name} ", FAINT), *_call_words(call), indent=2)

@@ -1,0 +1,497 @@
+"""Commands that read runs: what they print, on which streams, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fmemory
+from fmemory import Message, NewEvent, ToolCall
+from tests.tools.helpers import Command, bytes_of, only_line
+
+READING = [
+    ["transcript"],
+    ["transcript", "login", "--run", "run-1", "--last", "1"],
+    ["transcript", "login", "--at", "8", "--whole", "--utc"],
+    ["transcript", "login", "--raw"],
+    ["blame"],
+    ["blame", "login", "--all", "--utc"],
+    ["blame", "login", "form"],
+    ["blame", "login", "current_objective", "--at", "3"],
+    ["bisect", "--ok", "1", "--bad", "9", "--grep", "done"],
+    ["bisect", "--ok", "1", "--bad", "9", "--exec", "grep -vq done"],
+    ["diff", "run-1", "run-2"],
+    ["diff", "1", "9"],
+    ["grep", "form"],
+    ["grep", "-i", "-F", "FORM WORKS", "--in", "message", "--in", "progress"],
+    ["grep", "nowhere"],
+    ["records", "--namespace", "ui"],
+    ["records", "--namespace", "ui", "--text", "LABEL", "--utc", "--at", "11"],
+    ["tail", "--from", "1", "--until", "checkpoint_recorded"],
+]
+
+
+def objects(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_reading_leaves_every_byte_of_the_store_as_it_was(
+    arguments: list[str], store: Path, run: Command
+) -> None:
+    before = bytes_of(store)
+
+    result = run(*arguments, "-s", store)
+
+    assert result.exit_code in (0, 1), result.output
+    assert bytes_of(store) == before
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_lines_fit_eighty_columns(arguments: list[str], store: Path, run: Command) -> None:
+    result = run(*arguments, "-s", store)
+
+    assert result.exit_code in (0, 1)
+    assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [one for one in READING if "--utc" not in one], ids=" ".join)
+def test_json_is_one_object_a_line(arguments: list[str], store: Path, run: Command) -> None:
+    result = run(*arguments, "--json", "-s", store)
+
+    assert all(isinstance(one, dict) for one in objects(result.stdout))
+    assert result.stderr == ""
+
+
+def test_a_hostile_text_reaches_the_terminal_only_escaped(store: Path, run: Command) -> None:
+    bad = "\x1b[2J\x07form\u202e\x9b1m"
+    with fmemory.open(store) as memory, fmemory.audit(actor=bad, run_id=bad, reason=bad):
+        call = ToolCall("c", bad, {bad: bad})
+        answer = Message("tool", bad, tool_call_id="c", is_error=True)
+        memory.append_transcript_messages(
+            bad, [Message("assistant", bad, tool_calls=[call]), answer]
+        )
+        memory.replace_feature_list(bad, [fmemory.FeatureRecord(bad, bad, bad)])
+        memory.append_progress_entry(bad, fmemory.ProgressEntry(bad, bad))
+        memory.append(("session", bad), [NewEvent("a.b", {bad: bad})])
+        memory.add_note(bad, [1.0], id=bad)
+
+    for arguments in (
+        ["transcript", bad],
+        ["blame", bad],
+        ["blame", bad, "--all"],
+        ["blame", bad, "nobody"],
+        ["diff", "run-1", bad],
+        ["grep", "form"],
+        ["records"],
+        ["bisect", "--session", bad, "--ok", "11", "--bad", "15", "--grep", "form"],
+        ["bisect", "--session", bad, "--ok", "11", "--bad", "15", "--feature", bad],
+        ["tail", "--count", "12"],
+    ):
+        output = run(*arguments, "-s", store).output
+        assert output
+        assert not [one for one in output if not one.isprintable() and one not in "\n"], arguments
+
+
+# blame
+
+
+def test_blame_names_event_actor_run_and_reason(store: Path, run: Command) -> None:
+    lines = run("blame", "login", "form", "-s", store).stdout.splitlines()
+
+    assert lines[0] == "session login"
+    assert "feature   form" in lines[-1]
+    assert "✓ passes" in lines[-1]
+    assert lines[-2].startswith("event 4  ")
+    assert lines[-2].endswith(" by ada in run run-1  2 tests passed")
+
+
+def test_blame_as_json_is_one_attribution_a_line(store: Path, run: Command) -> None:
+    found = objects(run("blame", "login", "token", "--all", "--json", "-s", store).stdout)
+
+    assert [(one["field"], one["seq"], one["before"], one["after"]) for one in found] == [
+        ("passes", 1, None, False),
+        ("definition", 1, None, {"category": "api", "description": "a token", "steps": []}),
+        ("passes", 8, False, True),
+    ]
+
+
+def test_blame_of_an_unknown_name_is_wrong_usage(store: Path, run: Command) -> None:
+    result = run("blame", "login", "fomr", "-s", store)
+
+    assert result.exit_code == 2
+    assert "there are: form, token" in only_line(result.stderr)
+
+
+# bisect
+
+
+def bisected(run: Command, store: Path, *arguments: object) -> dict[str, object]:
+    result = run("bisect", *arguments, "--json", "-s", store)
+    assert result.exit_code == 0, result.output
+    (found,) = objects(result.stdout)
+    return found
+
+
+def test_bisect_finds_a_lost_feature(store: Path, run: Command) -> None:
+    with fmemory.open(store) as memory, fmemory.audit(actor="eve"):
+        memory.update_feature_pass("login", "form", False)
+        memory.append_transcript_messages("login", [Message("user", "hm")])
+
+    found = bisected(run, store, "--ok", 4, "--bad", 13, "--feature", "form")
+
+    assert (found["bad"], found["ok"], found["actor"]) == (12, 9, "eve")
+
+
+def test_bisect_asks_a_command_with_the_state_on_standard_input(store: Path, run: Command) -> None:
+    command = (
+        """python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["message_count"] > 1)'"""
+    )
+
+    found = bisected(run, store, "--ok", 1, "--bad", 9, "--exec", command)
+
+    assert (found["bad"], found["event_count"]) == (6, 8)
+
+
+def test_bisect_takes_125_for_a_state_to_skip(store: Path, run: Command) -> None:
+    command = "seq=$(sed 's/.*\"seq\": \\([0-9]*\\).*/\\1/'); case $seq in"
+    skips = f"{command} [1-4]) exit 0;; 9) exit 1;; *) exit 125;; esac"
+
+    result = run("bisect", "--ok", "1", "--bad", "9", "--exec", skips, "-s", store)
+
+    assert result.exit_code == 1, result.output
+    assert "turned bad by one of these events: 5, 6, 7, 8, 9" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [("exit 126", "126"), ("no-such-command-here", "127"), ("kill -9 $$", "a signal")],
+)
+def test_bisect_ends_where_the_command_cannot_tell(
+    command: str, how: str, store: Path, run: Command
+) -> None:
+    result = run("bisect", "--ok", "1", "--bad", "9", "--exec", command, "-s", store)
+
+    assert result.exit_code == 2
+    assert f"got exit code {how}" in result.stderr or f"got {how}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--ok", "1", "--bad", "9"], "one of --feature, --grep and --exec"),
+        (["--ok", "1", "--bad", "9", "--grep", "a", "--feature", "form"], "one of --feature"),
+        (["--ok", "1", "--bad", "9", "--grep", ""], "got an empty text"),
+        (["--ok", "9", "--bad", "1", "--grep", "a"], "exchange the two"),
+        (["--ok", "1", "--bad", "99", "--grep", "a"], "--bad: there is no event 99"),
+        (["--ok", "4", "--bad", "9", "--feature", "form"], "event 9 to be bad, got ok"),
+        (["--ok", "1", "--bad", "4", "--feature", "form"], "event 1 to be ok, got bad"),
+        (["--ok", "9", "--bad", "11", "--feature", "form"], "nothing of it changed"),
+        (["--ok", "x", "--bad", "9", "--grep", "a"], "whole number for --ok"),
+        (["--bad", "9", "--grep", "a"], "--ok is missing"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_bisect_refuses_ends_and_checks_that_are_none(
+    arguments: list[str], words: str, store: Path, run: Command
+) -> None:
+    result = run("bisect", *arguments, "-s", store)
+
+    assert result.exit_code == 2
+    assert words in only_line(result.stderr)
+
+
+# diff of runs
+
+
+def test_diff_of_two_runs_tells_where_they_part(store: Path, run: Command) -> None:
+    result = run("diff", "run-1", "run-2", "-s", store)
+
+    assert result.exit_code == 1
+    assert "they part at message 1: the role differs" in result.stdout
+    (found,) = objects(run("diff", "run-1", "run-2", "--json", "-s", store).stdout)
+    assert found["is_same"] is False
+    assert found["features"] == [
+        {"feature_id": "token", "a": False, "b": True, "a_seq": 1, "b_seq": 8}
+    ]
+
+
+def test_diff_of_runs_that_are_the_same_exits_with_0(tmp_path: Path, run: Command) -> None:
+    with fmemory.open(tmp_path / "m") as memory:
+        for name in ("a", "b"):
+            with memory.session(name).run(name):
+                memory.append_transcript_messages(name, [Message("user", "hi")])
+
+    result = run("diff", "a", "b", "-s", tmp_path / "m")
+
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "no difference")
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> Path:
+    """Runs 1 and 2, of two events each."""
+    with fmemory.open(tmp_path / "numbered") as memory:
+        for name in ("1", "2"):
+            with fmemory.audit(run_id=name):
+                memory.append_transcript_messages("s", [Message("user", name)])
+                memory.append_transcript_messages("s", [Message("user", "more")])
+    return tmp_path / "numbered"
+
+
+def test_numbers_that_are_events_and_runs_need_to_be_told_apart(
+    numbered: Path, run: Command
+) -> None:
+    result = run("diff", "1", "2", "-s", numbered)
+
+    assert result.exit_code == 2
+    line = only_line(result.stderr)
+    assert "events 1 and 2, or the runs of these ids" in line
+    assert "--places" in line
+    assert "--runs" in line
+
+
+def test_numbers_are_read_as_told(numbered: Path, run: Command) -> None:
+    places = run("diff", "1", "2", "--places", "--json", "-s", numbered)
+    runs = run("diff", "1", "2", "--runs", "--json", "-s", numbered)
+
+    assert [one["part"] for one in objects(places.stdout)] == ["message"]
+    assert [one["shared_messages"] for one in objects(runs.stdout)] == [0]
+
+
+def test_numbers_of_which_one_is_no_run_are_events(numbered: Path, run: Command) -> None:
+    result = run("diff", "1", "4", "--json", "-s", numbered)
+
+    assert (result.exit_code, [one["part"] for one in objects(result.stdout)]) == (
+        1,
+        ["message"] * 3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        ("3", "run-1", "A, 3, is a place in the log and B a run"),
+        ("run-1", "1h ago", "B, 1h ago, is a place in the log and A a run"),
+        ("run-1", "nobody", "B: expected a sequence number, a time or a run, got 'nobody'"),
+        ("run-1", "run", "B: run 'run' could be any of: run-1, run-2"),
+        ("run-1", "run-1", "got it twice"),
+    ],
+)
+def test_words_that_do_not_fit_together_are_refused(
+    a: str, b: str, words: str, store: Path, run: Command
+) -> None:
+    result = run("diff", a, b, "-s", store)
+
+    assert result.exit_code == 2
+    assert words in only_line(result.stderr)
+
+
+def test_a_run_that_two_sessions_have_is_told_by_its_session(store: Path, run: Command) -> None:
+    with fmemory.open(store) as memory, fmemory.audit(run_id="run-1"):
+        memory.append_transcript_messages("other", [Message("user", "hi")])
+
+    result = run("diff", "run-1", "run-2", "-s", store)
+
+    assert result.exit_code == 2
+    assert "is in sessions login, other: name one by --session" in only_line(result.stderr)
+    assert run("diff", "run-1", "run-2", "--session", "login", "-s", store).exit_code == 1
+
+
+# grep
+
+
+def test_grep_prints_a_line_for_each_text(store: Path, run: Command) -> None:
+    result = run("grep", "form works", "-s", store)
+
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        ["session login", "5  progress run-1  the form works", "6  assistant  the form works"],
+    )
+
+
+def test_grep_exits_with_1_where_nothing_matches(store: Path, run: Command) -> None:
+    result = run("grep", "nowhere", "-s", store)
+
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "")
+
+
+def test_grep_says_that_there_is_more(store: Path, run: Command) -> None:
+    result = run("grep", "form", "--limit", "1", "-s", store)
+
+    assert result.exit_code == 0
+    assert "--limit" in only_line(result.stderr)
+
+
+def test_grep_tells_what_was_erased(store: Path, run: Command) -> None:
+    with fmemory.open(store) as memory:
+        memory.delete(memory.delete_request(["n1"]))
+        memory.compact()
+
+    result = run("grep", "tokens", "-s", store)
+
+    assert result.exit_code == 1
+    assert only_line(result.stderr) == "fmemory: not searched, as erased: event 10"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["("], "to look for it as it is written, give -F"),
+        ([""], "expected a text"),
+        (["a", "--in", "notes"], "--in: expected message, note"),
+        (["a", "--since", "x"], "--since: expected a time"),
+        (["a", "--session", "x"], "no session 'x'"),
+        (["a", "--limit", "0"], "1 or more for --limit"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_grep_refuses_what_it_cannot_take(
+    arguments: list[str], words: str, store: Path, run: Command
+) -> None:
+    result = run("grep", *arguments, "-s", store)
+
+    assert result.exit_code == 2
+    assert words in only_line(result.stderr)
+
+
+# records
+
+
+def test_records_of_other_namespaces_are_counted_on_stderr(store: Path, run: Command) -> None:
+    result = run("records", "-s", store)
+
+    assert result.exit_code == 0
+    assert "tokens last an hour" in result.stdout
+    assert "1 record of namespace ui (1) not shown" in only_line(result.stderr)
+
+
+def test_records_near_one_have_a_score(store: Path, run: Command) -> None:
+    with fmemory.open(store) as memory:
+        memory.add_note("labels", [0.0, 2.0], id="n3", namespace=("ui",))
+
+    result = run("records", "--namespace", "ui", "--near", "n2", "--json", "-s", store)
+
+    (found,) = objects(result.stdout)
+    assert found["score"] == pytest.approx(1.0)
+    assert isinstance(found["record"], dict)
+    assert found["record"]["note"]["id"] == "n3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--namespace", "u"], 1, "there are: ui"),
+        (["--near", "nobody"], 2, "got 'nobody'"),
+        (["--since", "yesterday"], 2, "--since: expected a time"),
+        (["--since", "2026-01-02T00:00Z", "--until", "2026-01-01T00:00Z"], 2, "TimeRange"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_records_refuses_what_is_not_there(
+    arguments: list[str], code: int, words: str, store: Path, run: Command
+) -> None:
+    result = run("records", *arguments, "-s", store)
+
+    assert result.exit_code == code
+    assert words in result.stderr
+
+
+# fork
+
+
+def test_fork_goes_on_from_a_past_point_and_names_its_origin(store: Path, run: Command) -> None:
+    result = run("fork", "login", "--at", "4", "again", "--json", "-s", store)
+
+    assert result.exit_code == 0
+    (told,) = objects(result.stdout)
+    assert (told["session_id"], told["origin"], told["origin_seq"]) == ("again", "login", 4)
+    with fmemory.open(store, read_only=True) as memory:
+        first = next(memory.events(stream=("session", "again")))
+        assert isinstance(first.data, dict)
+        assert (first.seq, first.type, first.data["origin"], first.data["origin_seq"]) == (
+            12,
+            "session_forked",
+            "login",
+            4,
+        )
+        assert (first.actor, first.reason) == ("tester", "fork of login")
+        past = memory.at(4).load_bootstrap_state("login")
+        copy = memory.load_bootstrap_state("again")
+        assert copy.feature_list == past.feature_list
+        assert len(memory.load_transcript_messages("again")) == 1
+
+
+def test_fork_changes_nothing_of_the_session_it_comes_from(store: Path, run: Command) -> None:
+    with fmemory.open(store, read_only=True) as memory:
+        before = list(memory.events(stream=("session", "login")))
+
+    assert run("fork", "login", "again", "-s", store).exit_code == 0
+
+    with fmemory.open(store, read_only=True) as memory:
+        assert list(memory.events(stream=("session", "login"))) == before
+        assert memory.load_transcript_messages("again") == memory.load_transcript_messages("login")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nobody", "again"], "no session 'nobody'"),
+        (["login", "login"], "expected a new session id"),
+        (["login", "again", "--at", "99"], "--at: there is no event 99"),
+        (["login", "again", "--at", "0"], "begins at event 1"),
+        (["login", ""], "target"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_a_fork_that_cannot_be_writes_nothing(
+    arguments: list[str], words: str, store: Path, run: Command
+) -> None:
+    result = run("fork", *arguments, "-s", store)
+
+    assert result.exit_code == 2
+    assert words in only_line(result.stderr)
+    with fmemory.open(store, read_only=True) as memory:
+        assert memory.health().head_seq == 11
+
+
+def test_fork_of_a_store_that_is_not_there_makes_none(tmp_path: Path, run: Command) -> None:
+    assert run("fork", "a", "b", "-s", tmp_path / "nothing").exit_code == 3
+    assert not (tmp_path / "nothing").exists()
+
+
+# tail
+
+
+def test_tail_ends_with_1_at_the_awaited_event(store: Path, run: Command) -> None:
+    result = run("tail", "--from", "2", "--until", "progress_appended", "--json", "-s", store)
+
+    assert result.exit_code == 1
+    assert [one["seq"] for one in objects(result.stdout)] == [2, 3, 4, 5]
+
+
+def test_tail_awaits_an_error(store: Path, run: Command) -> None:
+    with fmemory.open(store) as memory:
+        failed = Message("tool", "no", tool_call_id="c", is_error=True)
+        memory.append_transcript_messages("login", [failed])
+        memory.append_transcript_messages("login", [Message("user", "on")])
+
+    result = run("tail", "--from", "1", "--until", "error", "--json", "-s", store)
+
+    assert result.exit_code == 1
+    assert [one["seq"] for one in objects(result.stdout)][-1] == 12
+
+
+def test_tail_does_not_count_what_was_there_before_it_looked(store: Path, run: Command) -> None:
+    result = run("tail", "--until", "records_put", "--count", "10", "-s", store)
+
+    assert result.exit_code == 0
+
+
+def test_tail_refuses_a_type_that_no_event_has(store: Path, run: Command) -> None:
+    result = run("tail", "--until", "errors", "-s", store)
+
+    assert result.exit_code == 2
+    assert "got 'errors'" in only_line(result.stderr)
