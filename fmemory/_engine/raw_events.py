@@ -2,12 +2,17 @@
 
 A replay folds every event of a store to a few small facts. It needs envelopes and the bytes of
 payloads, and no model of either, so this gives both as they lie there, some hundred at a time.
+What is damaged is told in its place; everything else of the log is still read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import Final
+
+import msgspec
 
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.work import payload_bytes
@@ -15,19 +20,25 @@ from fmemory.errors import LogCorrupt
 from fmemory.journal import Blob, Envelope, Erased, Payload, Reader
 from fmemory_segments import Stream
 
-__all__ = ["RawEvent", "raw_events"]
+__all__ = ["UNKNOWN", "RawEvent", "raw_envelopes", "raw_events", "raw_payloads"]
+
+UNKNOWN: Final = ""
+"""Type, and only label of the stream, of an event whose envelope cannot be read."""
 
 _EVENTS_PER_READ = 512
+_EVENTS_PER_FOLD = 32_768
+_FOLDED_KIND = "segments"
+"""Here envelopes lie in front of each payload, and once more, close together, at a file's end."""
 
 
-class RawEvent(NamedTuple):
+class RawEvent(msgspec.Struct, frozen=True, gc=False):
     """An envelope and what is stored beside it.
 
     Attributes:
         data: The payload's bytes; None where it holds records, was not asked for, or is gone.
         size: Bytes of the payload; 0 where it was not asked for.
         is_erased: The payload was taken out.
-        problem: What is wrong with the payload, where it cannot be read.
+        problem: What is wrong with the event, where it cannot be read.
     """
 
     envelope: Envelope
@@ -41,6 +52,7 @@ def raw_events(
     memory: JournalReads,
     *,
     stream: Stream | None = None,
+    upto: int | None = None,
     types: frozenset[str] | None = None,
     wanted: Callable[[Envelope], bool],
 ) -> Iterator[RawEvent]:
@@ -49,34 +61,102 @@ def raw_events(
     Args:
         memory: A backend or a view of the engine.
         stream: Only this one.
-        types: Only of these types; None = all.
+        upto: None behind this one; None = all there are.
+        types: Only of these types, and what cannot be told; None = all.
         wanted: Whether an event's payload is to be read.
 
     Raises:
-        LogCorrupt: Envelopes cannot be read. A payload that cannot is told in `problem`.
+        StorageError: The store failed. What is damaged is told in `problem`.
 
-    Cost: about 5 µs an event and the bytes of what is wanted; holds some hundred events.
+    Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of 32,768.
     """
-    state = memory._state
-    reader, upto = state.reader, state.upto()
-    waiting: list[Envelope] = []
-    for envelope in reader.envelopes(0, upto, stream=stream):
-        if types is not None and envelope.type not in types:
-            continue
-        waiting.append(envelope)
-        if len(waiting) == _EVENTS_PER_READ:
-            yield from _with_payloads(reader, waiting, wanted)
-            waiting = []
-    yield from _with_payloads(reader, waiting, wanted)
+    found = raw_envelopes(memory, stream=stream, upto=upto)
+    if types is not None:
+        named = types | {UNKNOWN}
+        found = (one for one in found if one.envelope.type in named)
+    return raw_payloads(memory, found, wanted)
 
 
-def _with_payloads(
-    reader: Reader, envelopes: Sequence[Envelope], wanted: Callable[[Envelope], bool]
+def raw_envelopes(
+    memory: JournalReads, *, stream: Stream | None = None, upto: int | None = None
 ) -> Iterator[RawEvent]:
-    asked = [one.seq for one in envelopes if wanted(one)]
-    payloads = _payloads(reader, asked)
-    for envelope in envelopes:
-        yield _raw(envelope, payloads.get(envelope.seq))
+    """As `raw_events`, without payloads."""
+    state = memory._state
+    reader, after, newest = state.reader, 0, state.upto()
+    upto = newest if upto is None else min(upto, newest)
+    is_folded = memory._journal.capabilities.kind == _FOLDED_KIND
+    time_ns = 0
+    while after < upto:
+        last = min(upto, after + _EVENTS_PER_FOLD) if is_folded else upto
+        read = _folded if is_folded else _in_order
+        try:
+            for envelope in read(reader, after, last, stream):
+                after, time_ns = envelope.seq, envelope.recorded_at_ns
+                yield RawEvent(envelope)
+            after = last
+        except LogCorrupt as error:
+            # Reading ahead meets damage early: the events before it are still to come.
+            is_folded = False
+            damaged = _damaged_seqs(error, after, upto)
+            for envelope in reader.envelopes(after, damaged[0] - 1, stream=stream):
+                after, time_ns = envelope.seq, envelope.recorded_at_ns
+                yield RawEvent(envelope)
+            problem = str(error).partition(" (")[0]
+            for after in damaged:
+                gone = Envelope(after, (UNKNOWN,), 0, UNKNOWN, time_ns)
+                yield RawEvent(gone, problem=problem)
+
+
+def raw_payloads(
+    memory: JournalReads, events: Iterable[RawEvent], wanted: Callable[[Envelope], bool]
+) -> Iterator[RawEvent]:
+    """The same events, with the payloads of those that are wanted."""
+    reader = memory._state.reader
+    waiting = iter(events)
+    while some := list(islice(waiting, _EVENTS_PER_READ)):
+        asked = [one.envelope.seq for one in some if one.problem is None and wanted(one.envelope)]
+        payloads = _payloads(reader, asked)
+        for event in some:
+            payload = payloads.get(event.envelope.seq)
+            if payload is None:
+                yield event
+            elif isinstance(payload, Blob):
+                yield RawEvent(event.envelope, payload.data, len(payload.data))
+            elif isinstance(payload, str):
+                yield RawEvent(event.envelope, problem=payload)
+            else:
+                is_erased = isinstance(payload, Erased)
+                yield RawEvent(event.envelope, None, payload_bytes(payload), is_erased)
+
+
+def _in_order(reader: Reader, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope]:
+    return reader.envelopes(after, upto, stream=stream)
+
+
+def _folded(reader: Reader, after: int, upto: int, stream: Stream | None) -> list[Envelope]:
+    """Envelopes by way of the index, which has those of all but record events side by side."""
+    found: list[Envelope] = []
+    for item in reader.fold(after, upto, stream):
+        if isinstance(item, Envelope):
+            found.append(item)
+        else:
+            found += reader.envelopes(item.first_seq - 1, item.last_seq, stream=item.stream)
+    found.sort(key=attrgetter("seq"))
+    return found
+
+
+def _damaged_seqs(error: LogCorrupt, after: int, upto: int) -> range:
+    """The events behind `after` that an error is about.
+
+    Raises:
+        LogCorrupt: It is about something else.
+    """
+    if error.seq is None:
+        raise error
+    first, last = max(error.seq, after + 1), min(upto, max(error.seq, error.last_seq or 0))
+    if first > last:
+        raise error
+    return range(first, last + 1)
 
 
 def _payloads(reader: Reader, seqs: Sequence[int]) -> dict[int, Payload | str]:
@@ -93,13 +173,3 @@ def _payloads(reader: Reader, seqs: Sequence[int]) -> dict[int, Payload | str]:
             except LogCorrupt as error:
                 found[seq] = str(error).partition(" (")[0]
         return found
-
-
-def _raw(envelope: Envelope, payload: Payload | str | None) -> RawEvent:
-    if payload is None:
-        return RawEvent(envelope)
-    if isinstance(payload, str):
-        return RawEvent(envelope, problem=payload)
-    if isinstance(payload, Blob):
-        return RawEvent(envelope, payload.data, len(payload.data))
-    return RawEvent(envelope, None, payload_bytes(payload), isinstance(payload, Erased))

@@ -25,9 +25,9 @@ from fmemory.replay._compare import (
     TextAt,
     compare,
 )
-from fmemory.replay._errors import EVENT_TYPES, tells_error
 from fmemory.replay._grep import Match, Matches, TextPlace, grep
 from fmemory.replay._records import FoundRecord, FoundRecords, records
+from fmemory.replay._report import report
 from fmemory.replay._runs import runs
 from fmemory.replay._transcript import (
     TranscriptCall,
@@ -35,6 +35,7 @@ from fmemory.replay._transcript import (
     TranscriptResult,
     transcript,
 )
+from fmemory.replay._trouble import EVENT_TYPES, tells_error
 from fmemory.replay.models import (
     ByteShare,
     EventLine,
@@ -42,6 +43,7 @@ from fmemory.replay.models import (
     NoteLine,
     Regression,
     RunReport,
+    RunSort,
     RunState,
     RunSummary,
     TimeGap,
@@ -74,6 +76,7 @@ __all__ = [
     "Regression",
     "RunDiff",
     "RunReport",
+    "RunSort",
     "RunState",
     "RunSummary",
     "TextAt",
@@ -92,6 +95,7 @@ __all__ = [
     "feature_check",
     "grep",
     "records",
+    "report",
     "runs",
     "session_state",
     "tells_error",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from fmemory._json_values import JsonObject
 from fmemory._model import Model, check_int
 from fmemory.errors import ContractError, Reason, brief
-from fmemory.replay._facts import facts
+from fmemory.replay._facts import facts, never
 from fmemory.replay._reading import session_not_found
 from fmemory.session_models import check_session_id
 
@@ -222,8 +222,8 @@ class _Asked:
 
 def _seqs_between(memory: LogBackend, session_id: str, ok: int, bad: int) -> list[int]:
     """The events of a session after one end, up to the other."""
-    seqs = (fact.event.seq for fact in facts(memory, session_id=session_id))
-    return [seq for seq in seqs if ok < seq <= bad]
+    seqs = (one.event.seq for one in facts(memory, session_id=session_id, upto=bad, wanted=never))
+    return [seq for seq in seqs if seq > ok]
 
 
 def _halve(seqs: Sequence[int], asked: _Asked, ok: int) -> tuple[int, tuple[int, ...]]:

@@ -235,9 +235,7 @@ class _Fold:
 
 def _fold(memory: LogBackend, session_id: str, upto: int) -> _Fold:
     fold = _Fold()
-    for fact in facts(memory, session_id=session_id, types=_TYPES):
-        if fact.event.seq > upto:
-            break
+    for fact in facts(memory, session_id=session_id, upto=upto, types=_TYPES):
         if fact.state is State.KEPT:
             _apply(memory, fold, fact)
         elif fact.state is not State.FORGOTTEN:

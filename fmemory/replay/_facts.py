@@ -7,14 +7,15 @@ Payloads are decoded no further than needed: a message of a megabyte costs a cop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import takewhile
 from typing import TypeAlias
 
 import msgspec
 
 from fmemory._engine import stored
-from fmemory._engine.raw_events import RawEvent, raw_events
+from fmemory._engine.raw_events import RawEvent, raw_events, raw_payloads
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.stored import (
     StoredCheckpoint,
@@ -41,12 +42,17 @@ from fmemory_segments import FORGOTTEN
 __all__ = [
     "WORDS_MAX",
     "Call",
+    "Detail",
     "Fact",
     "Features",
     "MessageFact",
     "State",
     "StepFact",
+    "Wanted",
+    "always",
     "facts",
+    "facts_of",
+    "never",
     "time_ns",
 ]
 
@@ -65,32 +71,53 @@ class State(StrEnum):
     DAMAGED = "damaged"
 
 
-class Call(msgspec.Struct, frozen=True, gc=False):
-    """A tool call: its id and name, and its arguments as JSON text or msgpack, undecoded."""
+class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A tool call: its id and name, and its arguments, undecoded: a msgpack object or text."""
 
     id: str
     name: str
-    arguments: bytes
+    arguments: msgspec.Raw
 
 
-class MessageFact(msgspec.Struct, frozen=True, gc=False):
-    """What matters of a message.
+class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What matters of a message, as far as it is decoded; whoever keeps one keeps its payload.
 
     Attributes:
         role: As stored.
-        words: The first `WORDS_MAX` characters of its text.
+        content: Its text.
         calls: Tool calls it makes.
-        answers: Tool calls it answers, each with whether it failed.
         is_error: The message as a whole is marked as an error.
         created_at_us: When it was made, Unix microseconds, where it says so.
     """
 
     role: str
-    words: str
-    calls: tuple[Call, ...] = ()
-    answers: tuple[Answer, ...] = ()
-    is_error: bool = False
-    created_at_us: int | None = None
+    content: str
+    blocks: msgspec.Raw
+    name: msgspec.Raw
+    calls: tuple[Call, ...]
+    tool_call_id: str | None
+    is_error: bool
+    id: msgspec.Raw
+    created_at_us: int | None
+
+    @property
+    def words(self) -> str:
+        """The first `WORDS_MAX` characters of its text."""
+        return self.content[:WORDS_MAX]
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """Tool calls it answers, each with whether it failed."""
+        if self.role == "assistant":
+            return ()
+        blocks = bytes(self.blocks)
+        answers: tuple[Answer, ...] = ()
+        if b"tool_result" in blocks:
+            answers = _answers(_blocks_decoder.decode(blocks))
+        call_id = self.tool_call_id
+        if not answers and (call_id is not None or self.role == "tool"):
+            answers = (_answer(call_id or "", self.content, is_error=self.is_error),)
+        return answers
 
 
 class StepFact(msgspec.Struct, frozen=True, gc=False):
@@ -136,33 +163,60 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     problem: str | None = None
 
 
+Wanted: TypeAlias = Callable[[Envelope], bool]
+"""Whether the payload of an event is to be read."""
+
+
 def facts(
     memory: LogBackend,
     *,
     session_id: str | None = None,
-    everything: bool = False,
+    upto: int | None = None,
     types: frozenset[str] | None = None,
+    wanted: Wanted | None = None,
 ) -> Iterator[Fact]:
     """Facts of all events by seq, or of those of one session's stream.
 
     Args:
-        everything: Read also payloads that nothing is taken from, for their sizes.
-        types: Only of events of these types, and of what was forgotten or lost.
+        types: Only of events of these types, and of what is forgotten, lost or not to be read.
+        upto: None behind this one; None = all there are.
+        wanted: Of which events payloads are read; None = those that something is taken from.
 
     Raises:
-        StorageError: The log cannot be read. One damaged payload is a fact, not an error.
+        StorageError: The log cannot be read. What is damaged is a fact, not an error.
 
     Cost: O(events); about 8 µs each and the bytes of their payloads.
     """
     stream = None if session_id is None else session_stream(session_id)
-    named = None if types is None else types | {FORGOTTEN, EventType.EVENT_LOST}
+    named = None if types is None else types | _GONE.keys()
     if isinstance(memory, JournalReads):
-        wanted = _always if everything else _is_of_interest
-        for raw in raw_events(memory, stream=stream, types=named, wanted=wanted):
-            yield _fact(raw)
-        return
-    for event in memory.events(stream=stream, types=None if named is None else tuple(named)):
-        yield _fact(_raw(event))
+        read = wanted or _is_of_interest
+        found = raw_events(memory, stream=stream, upto=upto, types=named, wanted=read)
+        return map(_fact, found)
+    types_named = None if named is None else tuple(named)
+    events: Iterable[Event] = memory.events(stream=stream, types=types_named)
+    if upto is not None:
+        events = takewhile(lambda event: event.seq <= upto, events)
+    return map(_fact, map(_raw, events))
+
+
+def facts_of(memory: LogBackend, events: Iterable[Envelope]) -> Iterator[Fact]:
+    """Facts of these events, ascending by seq, with the payloads of all of them."""
+    if isinstance(memory, JournalReads):
+        return map(_fact, raw_payloads(memory, map(RawEvent, events), always))
+    return (_fact(_raw(memory.event(event.seq))) for event in events)
+
+
+def always(event: Envelope) -> bool:
+    """Every payload."""
+    del event
+    return True
+
+
+def never(event: Envelope) -> bool:
+    """No payload."""
+    del event
+    return False
 
 
 def time_ns(event: Envelope) -> int:
@@ -170,80 +224,38 @@ def time_ns(event: Envelope) -> int:
     return event.recorded_at_ns if event.occurred_at_ns is None else event.occurred_at_ns
 
 
-def _always(event: Envelope) -> bool:
-    del event
-    return True
-
-
 def _is_of_interest(event: Envelope) -> bool:
-    return event.type in _DETAILS or event.type == STEP_TYPE
+    return event.type in _DETAILS
 
 
 def _fact(raw: RawEvent) -> Fact:
     event = raw.envelope
-    if event.type == FORGOTTEN:
-        return Fact(event, state=State.FORGOTTEN)
-    if event.type == EventType.EVENT_LOST:
-        return Fact(event, state=State.LOST)
+    if event.type in _GONE:
+        return Fact(event, state=_GONE[event.type])
     if raw.problem is not None:
         return Fact(event, state=State.DAMAGED, problem=raw.problem)
     if raw.is_erased:
         return Fact(event, state=State.ERASED)
-    detail = None
-    if raw.data is not None and event.stream[0] == SESSION:
-        decode = _DETAILS.get(event.type)
-        if decode is not None:
-            detail = decode(raw.data)
-        elif event.type == STEP_TYPE:
-            detail = _step(raw.data)
-    return Fact(event, raw.size, State.KEPT, detail)
+    decode = _DETAILS.get(event.type)
+    if decode is None or raw.data is None or event.stream[0] != SESSION:
+        return Fact(event, raw.size)
+    try:
+        return Fact(event, raw.size, _KEPT, decode(raw.data))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        problem = f"payload: expected that of {event.type}, got other bytes: {error}"
+        return Fact(event, raw.size, State.DAMAGED, None, problem)
+
+
+_KEPT = State.KEPT
+_GONE = {FORGOTTEN: State.FORGOTTEN, EventType.EVENT_LOST: State.LOST}
 
 
 # Messages
 
 
-class _Stored(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A stored message of which blocks, arguments and metadata are left as bytes."""
-
-    role: str
-    content: str
-    blocks: msgspec.Raw
-    name: msgspec.Raw
-    tool_calls: tuple[tuple[str, str, msgspec.Raw], ...]
-    tool_call_id: str | None
-    is_error: bool
-    id: msgspec.Raw
-    created_at_us: int | None
-
-
-_messages_decoder = msgspec.msgpack.Decoder(list[_Stored])
+_messages_decoder = msgspec.msgpack.Decoder(tuple[MessageFact, ...])
 _blocks_decoder = msgspec.msgpack.Decoder(list[JsonValue])
 _encode = msgspec.msgpack.Encoder().encode
-_NO_BLOCKS = b"\x90"
-
-
-def _messages(data: bytes) -> tuple[MessageFact, ...]:
-    return tuple([_message(one) for one in _messages_decoder.decode(data)])
-
-
-def _message(message: _Stored) -> MessageFact:
-    calls: tuple[Call, ...] = ()
-    answers: tuple[Answer, ...] = ()
-    if message.tool_calls:
-        calls = tuple([Call(id_, name, bytes(raw)) for id_, name, raw in message.tool_calls])
-    blocks = bytes(message.blocks)
-    if blocks != _NO_BLOCKS and message.role != "assistant" and b"tool_result" in blocks:
-        answers = _answers(_blocks_decoder.decode(blocks))
-    if not answers and message.tool_call_id is not None:
-        answers = (_answer(message.tool_call_id, message.content, is_error=message.is_error),)
-    return MessageFact(
-        message.role,
-        message.content[:WORDS_MAX],
-        calls,
-        answers,
-        message.is_error,
-        message.created_at_us,
-    )
 
 
 def _answers(blocks: Sequence[JsonValue]) -> tuple[Answer, ...]:
@@ -289,13 +301,14 @@ def _features(data: bytes) -> Features:
 
 
 _DETAILS: dict[str, Callable[[bytes], Detail]] = {
-    EventType.TRANSCRIPT_APPENDED: _messages,
+    EventType.TRANSCRIPT_APPENDED: _messages_decoder.decode,
     EventType.CHECKPOINT_RECORDED: stored.checkpoint_decoder.decode,
     EventType.PROGRESS_APPENDED: stored.progress_decoder.decode,
     EventType.MANIFEST_SAVED: stored.manifest_decoder.decode,
     EventType.FEATURES_REPLACED: _features,
     EventType.SESSION_INITIALIZED: stored.session_decoder.decode,
     EventType.SESSION_FORKED: stored.session_decoder.decode,
+    STEP_TYPE: _step,
 }
 
 

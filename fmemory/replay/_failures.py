@@ -15,7 +15,7 @@ from fmemory._json_values import JsonValue
 __all__ = ["Answer", "failure_in", "step_of"]
 
 _SENTENCES = re.compile(
-    r"\A\s*("
+    r"\A\s*(?:OBSERVATION:\s*)?("
     r"EXECUTION TIMED OUT"
     r"|COMMAND FAILED TO EXECUTE"
     r"|Wrong flag!"

@@ -18,6 +18,7 @@ __all__ = [
     "NoteLine",
     "Regression",
     "RunReport",
+    "RunSort",
     "RunState",
     "RunSummary",
     "TimeGap",
@@ -39,6 +40,17 @@ class RunState(StrEnum):
     ENDED = "ended"
     OPEN = "open"
     DIED = "died"
+
+
+class RunSort(StrEnum):
+    """What a list of runs is sorted by."""
+
+    STARTED = "started"
+    DURATION = "duration"
+    EVENTS = "events"
+    MESSAGES = "messages"
+    CALLS = "calls"
+    ERRORS = "errors"
 
 
 class RunSummary(Model, frozen=True):
@@ -125,6 +137,7 @@ class ToolError(Model, frozen=True):
 
     Attributes:
         seq: The event that holds the answer.
+        session_id: Where: the session itself, or a sub-agent's.
         call_seq: The event that holds the call; None where there is none.
         call_id: The call's id; None where the harness gives none.
         tool: The tool's name, or the program that was called; empty where it is not known.
@@ -134,6 +147,7 @@ class ToolError(Model, frozen=True):
     """
 
     seq: int
+    session_id: str
     call_seq: int | None
     call_id: str | None
     tool: str
@@ -143,9 +157,18 @@ class ToolError(Model, frozen=True):
 
 
 class UnansweredCall(Model, frozen=True):
-    """A tool call that no later message answers."""
+    """A tool call that no later message of its session answers.
+
+    Attributes:
+        seq: The event that holds the call.
+        session_id: Where: the session itself, or a sub-agent's.
+        call_id: The call's id.
+        tool: The tool's name.
+        arguments: The call's arguments, the first of them, as text.
+    """
 
     seq: int
+    session_id: str
     call_id: str
     tool: str
     arguments: str
@@ -207,12 +230,15 @@ class NoteLine(Model, frozen=True):
         at: When it happened.
         namespace: Where they are.
         ids: Their ids.
+        words: The first words of the first of them; empty where it is erased, and behind the
+            first 100 events.
     """
 
     seq: int
     at: datetime
     namespace: tuple[str, ...]
     ids: tuple[str, ...]
+    words: str = ""
 
 
 class ByteShare(Model, frozen=True):
@@ -233,22 +259,26 @@ class UnreadableEvent(Model, frozen=True):
 
 
 class RunReport(Model, frozen=True):
-    """What a person wants to know first of a run, or of all runs of a session.
+    """What a person wants to know first of a run, or of all that happened in a session.
 
     Attributes:
         name: The run or session asked for.
-        is_session: It is a session, and all of its events are reported.
-        session_id: The session; None for a run that wrote records only.
-        objective: Of the manifest as it was at the end; None without one.
-        runs: The run, or the session's runs by their start.
-        event_count: Events that were looked at.
+        session_id: The session; None for a run that wrote to none.
+        run_id: The run; None where all of the session is reported.
+        sub_sessions: Sessions of its sub-agents; errors and calls there count as its own.
+        objective: Of the manifest as it was then; None without one.
+        asked: The first words of the first message of a user; None without one.
+        runs: The run, or the session's runs by their first event.
+        event_count: Events that were looked at, those of sub-agents aside.
+        first_seq: The first of them; None where there is none.
+        last_seq: The last of them.
         first_error: The first tool call that failed; None if none did.
-        around: That event and the five before and after it.
+        around: The event that tells so, and the five before and after it in its session.
         tool_error_count: All tool calls that failed.
         unanswered: Tool calls that nothing answers.
         flips: Features that began to pass or stopped, in order.
         regressions: Features that passed and then did not.
-        gaps: The longest times without an event, the longest first.
+        gaps: The longest times between two events, the longest first; five at most.
         notes: Events that put records.
         bytes: Where the bytes are, by type, the most first.
         unreadable: Events whose data is not there.
@@ -256,11 +286,15 @@ class RunReport(Model, frozen=True):
     """
 
     name: str
-    is_session: bool
     session_id: str | None
+    run_id: str | None
+    sub_sessions: tuple[str, ...]
     objective: str | None
+    asked: str | None
     runs: tuple[RunSummary, ...]
     event_count: int
+    first_seq: int | None = None
+    last_seq: int | None = None
     first_error: ToolError | None = None
     around: tuple[EventLine, ...] = ()
     tool_error_count: int = 0

@@ -7,6 +7,7 @@ goes on in the one that took its place.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -15,12 +16,12 @@ from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
 from fmemory_segments._catalog import Vanished
-from fmemory_segments._columns import BlobAt
+from fmemory_segments._columns import SHAPE_BLOB, BlobAt, SegmentIndex
 from fmemory_segments._compacted_index import CompactedIndex
 from fmemory_segments._compacted_read import read_row_payloads
 from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import BlockRows, EventMeta, RowsPlace
-from fmemory_segments._frame import FrameDamage
+from fmemory_segments._frame import ALIGNMENT, FrameDamage
 from fmemory_segments._frames import (
     find_seal,
     frame_damage,
@@ -44,6 +45,10 @@ from fmemory_segments.recovery import Judgement, Verdict
 
 GAP_BYTES_MAX: Final = 8_192
 SPAN_BYTES_MAX: Final = 1 << 20
+COLUMNS_MIN: Final = 16
+"""From so many events on their places are looked up column by column."""
+
+_FRAME, _STREAM, _SLOT, _MATRIX, _SHAPE = range(5)
 
 
 def fold(core: Core, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope | RowRun]:
@@ -320,20 +325,27 @@ def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
         UnknownEvent: There is no such event.
     """
     found: dict[int, Payload] = {}
+    wanted = sorted(set(seqs))
+    for seq in wanted[:1] + wanted[-1:]:
+        if not 1 <= seq <= core.head_seq:
+            raise unknown_event(core, seq)
+    at = 0
+    while at < len(wanted):
+        segment = core.segment_of(wanted[at])
+        end = bisect_left(wanted, segment.next_seq, at)
+        _read_payloads(core, segment, wanted[at:end], found)
+        at = end
+    return [found[seq] for seq in seqs]
+
+
+def _read_payloads(
+    core: Core, segment: Segment, seqs: list[int], found: dict[int, Payload]
+) -> None:
+    """Read payloads of one segment, ascending, into `found`."""
     blobs: list[tuple[int, BlobAt]] = []
     puts: list[tuple[int, EventMeta]] = []
     batch: BatchMeta | None = None
-    last: Segment | None = None
-    for seq in sorted(set(seqs)):
-        if not 1 <= seq <= core.head_seq:
-            raise unknown_event(core, seq)
-        segment = core.segment_of(seq)
-        if segment is not last:
-            if last is not None:
-                _read_blobs(core, last, blobs, found)
-                found.update(read_row_payloads(core, last, puts))
-            last, blobs, puts, batch = segment, [], [], None
-        place = segment.index.blob(seq)
+    for seq, place in zip(seqs, _blob_places(segment.index, seqs), strict=True):
         if place is not None:
             blobs.append((seq, place))
             continue
@@ -344,10 +356,25 @@ def payloads(core: Core, seqs: Sequence[int]) -> list[Payload]:
             puts.append((seq, event))
         else:
             found[seq] = _payload(core, segment, batch, seq)
-    if last is not None:
-        _read_blobs(core, last, blobs, found)
-        found.update(read_row_payloads(core, last, puts))
-    return [found[seq] for seq in seqs]
+    _read_blobs(core, segment, blobs, found)
+    found.update(read_row_payloads(core, segment, puts))
+
+
+def _blob_places(index: SegmentIndex, seqs: list[int]) -> list[BlobAt | None]:
+    """Where the bytes of these events are; None for records and for what was erased."""
+    if len(seqs) < COLUMNS_MIN:
+        return [index.blob(seq) for seq in seqs]
+    events = index.events.take(np.array(seqs, np.int64) - index.base_seq, 0)
+    frames, slots = events[:, _FRAME], events[:, _SLOT]
+    are_blobs = events[:, _SHAPE] & 3 == SHAPE_BLOB
+    # Both kinds of index have the same first three columns.
+    starts, lengths, crcs = index.slots[:, :3].take(slots * are_blobs, 0).T
+    offsets = index.packed_frame_offsets.take(frames).astype(np.int64) * ALIGNMENT + starts
+    places = map(BlobAt, offsets.tolist(), lengths.tolist(), crcs.tolist())
+    return [
+        place if is_blob else None
+        for place, is_blob in zip(places, are_blobs.tolist(), strict=True)
+    ]
 
 
 def _read_blobs(
@@ -368,13 +395,14 @@ def _read_blobs(
             end = place_end
             stop += 1
         data = read(core, segment, end - start, start)
-        for seq, place in blobs[at:stop]:
-            low = place.offset - start
-            whole = data[low : low + NONCE_BYTES + place.length]
-            if crc32c(whole) != place.crc:
+        view = memoryview(data)
+        for seq, (offset, length, crc) in blobs[at:stop]:
+            low = offset - start
+            middle = low + NONCE_BYTES
+            if crc32c(view[low : middle + length]) != crc:
                 number = segment.index.frame_of(seq)
-                raise _payload_damage(segment, number, seq, place.offset, "other bytes")
-            found[seq] = Blob(whole[NONCE_BYTES:], whole[:NONCE_BYTES])
+                raise _payload_damage(segment, number, seq, offset, "other bytes")
+            found[seq] = Blob(data[middle : middle + length], data[low:middle])
         at = stop
 
 

@@ -30,6 +30,7 @@ from fmemory_segments.errors import LogCorrupt, LogReason
 from fmemory_segments.event import LOC_ROW_BITS, NONCE_BYTES
 
 GROUP_BYTES_MAX: Final = 1 << 18
+GAP_BYTES_MAX: Final = 1 << 13
 GUESS_BYTES: Final = 1 << 14
 
 
@@ -269,13 +270,17 @@ def read_exactly_checked(core: Core, segment: Segment, size: int, offset: int) -
 
 
 def _group(segment: Segment, numbers: Sequence[int], at: int) -> Sequence[int]:
-    """Neighbouring frames from `numbers[at]` on that fit one read."""
-    step = 1 if at + 1 < len(numbers) and numbers[at + 1] > numbers[at] else -1
+    """Frames from `numbers[at]` on that lie close enough together for one read."""
+    offset_of = segment.index.frame_offset
     end = at + 1
     first = numbers[at]
-    while end < len(numbers) and numbers[end] == numbers[end - 1] + step:
+    while end < len(numbers):
         low, high = min(first, numbers[end]), max(first, numbers[end])
-        if frame_end(segment, high) - segment.index.frame_offset(low) > GROUP_BYTES_MAX:
+        near, far = sorted((numbers[end - 1], numbers[end]))
+        # What lies between two is read along where that is cheaper than another read.
+        if far != near + 1 and offset_of(far) - frame_end(segment, near) > GAP_BYTES_MAX:
+            break
+        if frame_end(segment, high) - offset_of(low) > GROUP_BYTES_MAX:
             break
         end += 1
     return numbers[at:end]

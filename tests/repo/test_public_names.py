@@ -59,10 +59,10 @@ NAMES = {
         Attribution bisect Bisection BisectionStep blame BlamedPart ByteShare CallAt
         CallParting ChangeKind Check compare EVENT_TYPES EventLine feature_check
         FeatureDifference FeatureFlip FoundRecord FoundRecords grep LinesDifference
-        Match Matches MessageParting NoteLine records Regression RunDiff RunReport runs
-        RunState RunSummary session_state tells_error text_check TextAt TextPlace
-        TimeGap ToolError transcript TranscriptCall TranscriptEntry TranscriptResult
-        UnansweredCall UnreadableEvent Verdict
+        Match Matches MessageParting NoteLine records Regression report RunDiff
+        RunReport runs RunSort RunState RunSummary session_state tells_error text_check
+        TextAt TextPlace TimeGap ToolError transcript TranscriptCall TranscriptEntry
+        TranscriptResult UnansweredCall UnreadableEvent Verdict
     """,
     "fmemory.signing": """
         PrivateKey PublicKey read_signed_head sign_head SignedHead

@@ -35,6 +35,7 @@ def test_the_commands_are_these() -> None:
         "show",
         "sessions",
         "runs",
+        "report",
         "state",
         "diff",
         "history",
@@ -82,7 +83,7 @@ def test_every_argument_is_a_plain_name_that_is_explained(
 
     assert "{" not in text.splitlines()[0]
     for line in arguments.splitlines():
-        assert re.match(r"  ([A-Z]+|\[[A-Z]+\])?   *[A-Z0-9a-z\[-]", line), line
+        assert re.match(r"  (\[?[A-Z][A-Z|]*\]?)?   *[A-Z0-9a-z\[-]", line), line
         assert "<" not in line
 
 

@@ -126,10 +126,10 @@ def _label(param: Any) -> str:
 
 def _plain(text: str) -> str:
     usage, rest, others = text.partition("\n")
-    usage = re.sub(r"\{([A-Z]+)\}", r"\1", usage)
-    usage = re.sub(r"\[(\[[A-Z]+\])\]", r"\1", usage)
+    usage = re.sub(r"\{([A-Z|]+)\}", r"\1", usage)
+    usage = re.sub(r"\[(\[[A-Z|]+\])\]", r"\1", usage)
     # The width stays, so that lines below are still in their column.
     others = re.sub(
-        r"(?m)^(  [\[\]A-Z]+)( <[A-Za-z ]+>)(?=  )", lambda m: m[1] + " " * len(m[2]), others
+        r"(?m)^(  [\[\]A-Z|]+)( <[A-Za-z ]+>)(?=  )", lambda m: m[1] + " " * len(m[2]), others
     )
     return usage + rest + others

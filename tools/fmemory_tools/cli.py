@@ -31,6 +31,7 @@ from fmemory_tools.commands import (
     log,
     records,
     repair,
+    report,
     runs,
     sessions,
     show,
@@ -73,6 +74,7 @@ app.command(cls=Command, epilog=log.EPILOG)(log.log)
 app.command(cls=Command, epilog=show.EPILOG)(show.show)
 app.command(cls=Command, epilog=sessions.EPILOG)(sessions.sessions)
 app.command(cls=Command, epilog=runs.EPILOG)(runs.runs)
+app.command(cls=Command, epilog=report.EPILOG)(report.report)
 app.command(cls=Command, epilog=state.EPILOG)(state.state)
 app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
 app.command(cls=Command, epilog=history.EPILOG)(history.history)

@@ -1,0 +1,184 @@
+"""Which run or session a name means, and what else in the log belongs to it.
+
+A pass over the envelopes of the whole log, with the few payloads that name a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fmemory._engine.stored import StoredCheckpoint, StoredProgress, StoredSession
+from fmemory._engine.types import SESSION, EventType
+from fmemory.backend import LogBackend
+from fmemory.errors import ContractError, NotFound, Reason, brief
+from fmemory.journal import Envelope
+from fmemory.replay._facts import Fact, State, facts
+
+__all__ = ["Subject", "find_subject"]
+
+_NAME_RUNS = frozenset(
+    {
+        EventType.CHECKPOINT_RECORDED,
+        EventType.PROGRESS_APPENDED,
+        EventType.SESSION_INITIALIZED,
+    }
+)
+_NAMED_MAX = 8
+
+
+@dataclass(slots=True)
+class Subject:
+    """What a report is about.
+
+    Attributes:
+        name: As it was given.
+        session_id: The session; None for a run that wrote to none.
+        run_id: The run; None where all of the session is meant.
+        runs: The runs meant.
+        outside: What they wrote outside of the session, by seq.
+        unknown: Events of which not even the envelope can be read: they may belong to it.
+        upto: The newest event when this was found; nothing behind it is looked at.
+    """
+
+    name: str
+    session_id: str | None
+    run_id: str | None
+    runs: frozenset[str]
+    outside: list[Envelope]
+    unknown: list[Fact]
+    upto: int
+
+
+@dataclass(slots=True)
+class _Found:
+    """Sessions with their runs, and what runs wrote outside of sessions."""
+
+    runs: dict[str, dict[str, None]] = field(default_factory=dict)
+    owner: dict[str, str] = field(default_factory=dict)
+    outside: dict[tuple[str | None, str], list[Envelope]] = field(default_factory=dict)
+    unknown: list[Fact] = field(default_factory=list)
+
+    def add(self, fact: Fact) -> None:
+        event = fact.event
+        if fact.state is State.DAMAGED and not event.type:
+            self.unknown.append(fact)
+        elif event.stream[0] == SESSION and len(event.stream) > 1:
+            runs = self.runs.setdefault(event.stream[1], {})
+            for run in _runs_named(fact):
+                runs[run] = None
+                self.owner[run] = event.stream[1]
+        elif event.run_id is not None:
+            key = (self.owner.get(event.run_id), event.run_id)
+            self.outside.setdefault(key, []).append(event)
+
+    def sessions_of(self, run_id: str) -> list[str]:
+        return [session for session, runs in self.runs.items() if run_id in runs]
+
+    def outside_of(self, session_id: str | None, runs: Iterable[str]) -> list[Envelope]:
+        """What these runs wrote elsewhere; before a run came to its only session, too."""
+        found: list[Envelope] = []
+        for run in runs:
+            found += self.outside.get((session_id, run), [])
+            if session_id is not None and len(self.sessions_of(run)) == 1:
+                found += self.outside.get((None, run), [])
+        return sorted(found, key=lambda event: event.seq)
+
+
+def find_subject(memory: LogBackend, name: str | None, session_id: str | None) -> Subject:
+    """The run or session that is meant.
+
+    Args:
+        name: A run or a session; None = all of the session.
+        session_id: The session that the run is to be of.
+
+    Raises:
+        NotFound: There is none.
+        ContractError: There are several; the message names them.
+
+    Cost: O(events), one pass without most payloads.
+    """
+    upto = memory.health().head_seq
+    found = _Found()
+    for fact in facts(memory, upto=upto, wanted=lambda event: event.type in _NAME_RUNS):
+        found.add(fact)
+    session, run = _choose(found, name, session_id)
+    runs = list(found.runs.get(session or "", {})) if run is None else [run]
+    return Subject(
+        name=name if name is not None else session or "",
+        session_id=session,
+        run_id=run,
+        runs=frozenset(runs),
+        outside=found.outside_of(session, runs),
+        unknown=found.unknown,
+        upto=upto,
+    )
+
+
+def _choose(
+    found: _Found, name: str | None, session_id: str | None
+) -> tuple[str | None, str | None]:
+    """Session and run; no run where all of the session is meant."""
+    if session_id is not None:
+        if session_id not in found.runs:
+            raise _missing("session", session_id, found.runs)
+        runs = found.runs[session_id]
+        if name is None or (name == session_id and name not in runs):
+            return session_id, None
+        if name not in runs:
+            raise _missing(f"run of session {session_id}", name, runs)
+        return session_id, name
+    if name is None:
+        if len(found.runs) == 1:
+            return next(iter(found.runs)), None
+        raise _missing("session, and which", "none", found.runs)
+    of = found.sessions_of(name)
+    if name in found.runs:
+        # The only run of a session that is called as the session is all there is of it.
+        is_whole = of == [name] and len(found.runs[name]) == 1
+        if is_whole or not of:
+            return name, None
+        raise _ambiguous(name, [f"session {name}", *(f"a run of session {one}" for one in of)])
+    if len(of) > 1:
+        raise _ambiguous(name, [f"a run of session {one}" for one in of])
+    if of:
+        return of[0], name
+    if (None, name) in found.outside:
+        return None, name
+    known = dict.fromkeys(found.runs)
+    known.update({run: None for runs in found.runs.values() for run in runs})
+    raise _missing("run or session", name, known)
+
+
+def _runs_named(fact: Fact) -> Iterator[str]:
+    if fact.event.run_id is not None:
+        yield fact.event.run_id
+    match fact.detail:
+        case StoredCheckpoint(run_id=run) | StoredProgress(run_id=run):
+            yield run
+        case StoredSession(checkpoints=checkpoints, progress=progress):
+            yield from (one.run_id for one in checkpoints)
+            yield from (one.run_id for one in progress)
+        case _:
+            pass
+
+
+def _missing(kind: str, name: str, known: Iterable[str]) -> NotFound:
+    names = list(known)
+    some = ", ".join(names[:_NAMED_MAX])
+    more = len(names) - _NAMED_MAX
+    there = f"there are: {some}{f' and {more} more' if more > 0 else ''}" if names else "none is"
+    return NotFound(
+        f"{kind}: expected one of this store, got {brief(name)}; {there}",
+        reason=Reason.SESSION_NOT_FOUND,
+        key=name,
+    )
+
+
+def _ambiguous(name: str, meanings: list[str]) -> ContractError:
+    return ContractError(
+        f"expected the name of one run or session, got {brief(name)}, which could be"
+        f" {' or '.join(meanings)}; give session_id as well: alone for all of a session",
+        where="name",
+        reason=Reason.BAD_VALUE,
+    )

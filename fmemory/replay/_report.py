@@ -1,0 +1,269 @@
+"""A report: what a person wants to know first of a run that failed, in one value."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from shlex import quote
+
+from msgspec import structs
+
+from fmemory._engine.stored import StoredManifest, StoredSession, from_ns
+from fmemory._engine.types import SESSION, EventType
+from fmemory._json_values import JsonValue
+from fmemory.backend import LogBackend
+from fmemory.errors import MemoryBackendError
+from fmemory.log_models import Event
+from fmemory.record_models import MemoryRecord
+from fmemory.replay._errors import Calls
+from fmemory.replay._facts import Fact, MessageFact, State, always, facts, facts_of, time_ns
+from fmemory.replay._flips import Flips, regressions_of
+from fmemory.replay._names import Subject, find_subject
+from fmemory.replay._runs import Sessions
+from fmemory.replay._words import short
+from fmemory.replay.models import (
+    ByteShare,
+    NoteLine,
+    RunReport,
+    RunSummary,
+    TimeGap,
+    UnreadableEvent,
+)
+
+__all__ = ["report"]
+
+COMMANDS = 3
+GAPS_MAX = 5
+GAP_S_MIN = 1.0
+NOTES_READ_MAX = 100
+"""Of so many events that put records the first words are read."""
+SUB_AGENTS = "sub_agent_session_ids"
+"""Where the manifest of an imported session names those of its sub-agents."""
+
+
+def report(
+    memory: LogBackend, name: str | None = None, *, session_id: str | None = None
+) -> RunReport:
+    """What a run did, or what happened in a session: where it broke, what it changed, what it left.
+
+    Args:
+        name: A run or a session, by its whole id; None = the only session.
+        session_id: The session of the run, where several have one of that name; alone, all of it.
+
+    Raises:
+        NotFound: There is no such run or session.
+        ContractError: The name could be several; the message names them.
+        StorageError: The log cannot be read. Damaged events are part of the report.
+
+    Cost: a pass over the envelopes of the log, about 6 µs each, and the payloads of the session.
+    """
+    subject = find_subject(memory, name, session_id)
+    found = _Fold(subject)
+    for fact in _facts_of_subject(memory, subject):
+        found.add(fact)
+    calls = [found.calls]
+    for child in found.sub_sessions:
+        calls.append(_calls_of(memory, child, subject.upto))
+    return _build(memory, subject, found, calls)
+
+
+@dataclass(slots=True)
+class _Fold:
+    """What a report needs, folded from the facts of a session and of what its runs put."""
+
+    subject: Subject
+    sessions: Sessions = field(default_factory=Sessions)
+    calls: Calls = field(init=False)
+    flips: Flips = field(default_factory=Flips)
+    saved: str | None = None
+    objective: str | None = None
+    asked: str | None = None
+    sub_sessions: tuple[str, ...] = ()
+    event_count: int = 0
+    first: Fact | None = None
+    last: Fact | None = None
+    gaps: list[TimeGap] = field(default_factory=list)
+    notes: list[NoteLine] = field(default_factory=list)
+    shares: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unreadable: list[UnreadableEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.calls = Calls(self.subject.session_id or "")
+
+    def add(self, fact: Fact) -> None:
+        """Fold one event, whether of the run or only of its session."""
+        in_scope = self._is_in_scope(fact)
+        self.sessions.add(fact)
+        if fact.event.stream[0] == SESSION:
+            self.calls.add(fact, in_scope=in_scope)
+            self.flips.add(fact, in_scope=in_scope)
+            self._see_manifest(fact)
+        if not in_scope:
+            return
+        self._see_time(fact)
+        # A run is told what was to be done then, not what came later.
+        self.objective = self.saved
+        self.event_count += 1
+        self.first = self.first or fact
+        self.last = fact
+        event = fact.event
+        count, size = self.shares.get(event.type, (0, 0))
+        self.shares[event.type] = (count + 1, size + fact.size)
+        if fact.state is not State.KEPT:
+            self.unreadable.append(_unreadable(fact))
+        if event.type == EventType.RECORDS_PUT:
+            at = from_ns(time_ns(event))
+            self.notes.append(NoteLine(event.seq, at, event.stream[1:], event.keys))
+        if self.asked is None and isinstance(fact.detail, tuple):
+            self.asked = _asked(fact.detail)
+
+    def _is_in_scope(self, fact: Fact) -> bool:
+        run = self.subject.run_id
+        if run is None or fact.event.run_id == run:
+            return True
+        named = getattr(fact.detail, "run_id", None)
+        return named is not None and named == run
+
+    def _see_manifest(self, fact: Fact) -> None:
+        match fact.detail:
+            case StoredSession(manifest=StoredManifest() as manifest) | (
+                StoredManifest() as manifest
+            ):
+                self.saved = manifest.current_objective
+                if self.subject.run_id is None:
+                    self.sub_sessions = _names_in(manifest.metadata.get(SUB_AGENTS))
+            case _:
+                pass
+
+    def _see_time(self, fact: Fact) -> None:
+        if self.last is None:
+            return
+        seconds = (time_ns(fact.event) - time_ns(self.last.event)) / 1e9
+        if seconds >= GAP_S_MIN:
+            self.gaps.append(TimeGap(self.last.event.seq, fact.event.seq, seconds))
+            if len(self.gaps) > 64:
+                self.gaps = _longest(self.gaps)
+
+
+def _facts_of_subject(memory: LogBackend, subject: Subject) -> Iterator[Fact]:
+    """Facts of the session, of what its runs wrote elsewhere, and of what cannot be read."""
+    of_session: Iterator[Fact] = iter(())
+    if subject.session_id is not None:
+        of_session = facts(memory, session_id=subject.session_id, upto=subject.upto, wanted=always)
+    readable = (one for one in of_session if one.event.type)
+    elsewhere = facts_of(memory, subject.outside)
+    yield from heapq.merge(readable, elsewhere, key=lambda fact: fact.event.seq)
+
+
+def _calls_of(memory: LogBackend, session_id: str, upto: int) -> Calls:
+    calls = Calls(session_id)
+    for fact in facts(memory, session_id=session_id, upto=upto):
+        calls.add(fact, in_scope=True)
+    return calls
+
+
+def _build(memory: LogBackend, subject: Subject, found: _Fold, calls: list[Calls]) -> RunReport:
+    firsts = [one.first for one in calls if one.first is not None]
+    firsts.sort(key=lambda first: (time_ns(first[1].event), first[1].event.seq))
+    error, around = (firsts[0][0], firsts[0][2]) if firsts else (None, ())
+    regressions = regressions_of(found.flips.found)
+    shares = [ByteShare(type_, *counted) for type_, counted in found.shares.items()]
+    found_report = RunReport(
+        name=subject.name,
+        session_id=subject.session_id,
+        run_id=subject.run_id,
+        sub_sessions=found.sub_sessions,
+        objective=found.objective,
+        asked=found.asked,
+        runs=_runs_of(subject, found.sessions),
+        event_count=found.event_count,
+        first_seq=None if found.first is None else found.first.event.seq,
+        last_seq=None if found.last is None else found.last.event.seq,
+        first_error=error,
+        around=around,
+        tool_error_count=sum(one.count for one in calls),
+        unanswered=tuple(call for one in calls for call in one.unanswered()),
+        flips=tuple(found.flips.found),
+        regressions=tuple(regressions),
+        gaps=tuple(_longest(found.gaps)),
+        notes=tuple(_with_words(memory, found.notes)),
+        bytes=tuple(sorted(shares, key=lambda one: (-one.payload_bytes, -one.event_count))),
+        unreadable=(*found.unreadable, *map(_unreadable, subject.unknown)),
+    )
+    return structs.replace(found_report, commands=tuple(_commands(subject, found_report)))
+
+
+def _runs_of(subject: Subject, sessions: Sessions) -> tuple[RunSummary, ...]:
+    """The runs that are reported, as `runs` tells them."""
+    return tuple(
+        one
+        for one in sessions.summaries()
+        if one.session_id == subject.session_id
+        and (subject.run_id is None or one.run_id == subject.run_id)
+    )
+
+
+def _with_words(memory: LogBackend, notes: list[NoteLine]) -> Iterator[NoteLine]:
+    for number, note in enumerate(notes):
+        words = _first_note(memory, note.seq) if number < NOTES_READ_MAX else ""
+        yield NoteLine(note.seq, note.at, note.namespace, note.ids, words) if words else note
+
+
+def _first_note(memory: LogBackend, seq: int) -> str:
+    """The first words of the first record of an event that is still there."""
+    try:
+        event: Event = memory.event(seq)
+    except MemoryBackendError:
+        # What is damaged is named among the unreadable events.
+        return ""
+    texts = [one.note.text for one in event.records if isinstance(one, MemoryRecord)]
+    return short(texts[0]) if texts else ""
+
+
+def _commands(subject: Subject, report: RunReport) -> list[str]:
+    """What to type next: at the error, at what was lost, else through the run."""
+    error = report.first_error
+    session = subject.session_id
+    commands = []
+    if error is not None:
+        commands.append(f"fmemory show {error.seq}")
+        if error.session_id:
+            of = quote(error.session_id)
+            commands.append(f"fmemory transcript {of} --at {error.seq} --last 6")
+    commands += [f"fmemory show {one.lost_seq}" for one in report.regressions[:1]]
+    commands += [f"fmemory show {one.seq}" for one in report.unanswered[:1]]
+    commands += [f"fmemory show {one.seq}" for one in report.unreadable[:1]]
+    if session is not None:
+        of = f"--session {quote(session)}"
+        if report.first_seq is not None and report.last_seq is not None:
+            commands.append(f"fmemory diff {report.first_seq - 1} {report.last_seq} {of}")
+        run = "" if subject.run_id is None else f" --run {quote(subject.run_id)}"
+        commands.append(f"fmemory transcript {quote(session)}{run} --last 10")
+        commands.append(f"fmemory history {of}")
+    else:
+        commands.append(f"fmemory log --all --run {quote(subject.name)}")
+        commands.append(f"fmemory show {report.first_seq}")
+        commands.append(f"fmemory show {report.last_seq}")
+    return list(dict.fromkeys(commands))[:COMMANDS]
+
+
+def _longest(gaps: list[TimeGap]) -> list[TimeGap]:
+    return sorted(gaps, key=lambda one: (-one.seconds, one.after_seq))[:GAPS_MAX]
+
+
+def _unreadable(fact: Fact) -> UnreadableEvent:
+    return UnreadableEvent(fact.event.seq, fact.event.type, fact.state.value, fact.problem)
+
+
+def _asked(messages: tuple[MessageFact, ...]) -> str | None:
+    """What a user says first; answers of tools are no such thing."""
+    for message in messages:
+        if message.role == "user" and message.words and not message.answers:
+            return short(message.words)
+    return None
+
+
+def _names_in(value: JsonValue) -> tuple[str, ...]:
+    found = value if isinstance(value, list) else []
+    return tuple(one for one in found if isinstance(one, str))

@@ -1,0 +1,223 @@
+"""Runs: what carries the id, how it ended on what evidence, and how runs are chosen and sorted."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+import fmemory
+from fmemory import (
+    ContractError,
+    JournalBackend,
+    LogBackend,
+    Message,
+    ProgressEntry,
+    RunCheckpoint,
+    RunStatus,
+    SessionManifest,
+)
+from fmemory.replay import RunState, RunSummary, runs
+from tests.fmemory.copy_tools import KINDS, opened_memories
+from tests.fmemory.replay_stores import Plain, answered, at, called, write_broken
+
+
+@pytest.fixture
+def memory() -> Iterator[JournalBackend]:
+    with fmemory.open(":memory:") as memory:
+        yield memory
+
+
+def only(memory: LogBackend) -> RunSummary:
+    (run,) = runs(memory)
+    return run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_are_told_alike_in_every_journal(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with opened_memories(request, tmp_path) as opened:
+        memory = opened(kind, "m")
+        write_broken(memory)
+
+        first, second = runs(memory)
+
+    assert (first.run_id, first.session_id, first.actor) == ("run-1", "login", "ada")
+    assert (first.reason, first.status, first.evidence) == ("first try", "succeeded", None)
+    assert (first.started_at, first.ended_at, first.duration_s) == (at(0), at(5), 300.0)
+    assert (first.first_seq, first.last_seq, first.event_count) == (2, 8, 7)
+    assert (first.message_count, first.tool_call_count, first.tool_error_count) == (3, 1, 0)
+    assert (first.features_gained, first.features_lost) == (("form",), ())
+    assert first.last_words == "the form works"
+    assert (second.run_id, second.status, second.ended_at) == ("run-2", "open", None)
+    assert (second.first_seq, second.last_seq, second.event_count) == (9, 16, 8)
+    assert (second.tool_call_count, second.tool_error_count) == (2, 1)
+    assert (second.unanswered_count, second.note_count) == (1, 1)
+    assert (second.features_gained, second.features_lost) == ((), ("form",))
+    assert second.last_words == "rm: no"
+
+
+def test_a_backend_of_others_is_read_through_what_is_public(memory: JournalBackend) -> None:
+    write_broken(memory)
+
+    assert runs(cast("LogBackend", Plain(memory))) == runs(memory)
+
+
+def test_a_view_of_the_past_has_the_runs_of_then(memory: JournalBackend) -> None:
+    write_broken(memory)
+
+    assert [one.run_id for one in runs(cast("LogBackend", memory.at(7)))] == ["run-1"]
+
+
+def test_a_run_without_checkpoints_begins_with_its_first_event(memory: JournalBackend) -> None:
+    with fmemory.audit(run_id="r"):
+        memory.append_transcript_messages("s", [Message("user", "hello")])
+
+    run = only(memory)
+    assert (run.status, run.first_seq, run.last_words) == (RunState.OPEN, 1, "hello")
+    assert run.started_at == memory.event(1).recorded_at
+
+
+def test_a_run_that_only_a_checkpoint_or_progress_names_is_a_run(memory: JournalBackend) -> None:
+    memory.record_run_checkpoint("s", RunCheckpoint("one", at(0), at(1), status=RunStatus.FAILED))
+    memory.append_progress_entry("s", ProgressEntry("two", "went on"))
+
+    found = {one.run_id: (one.status, one.last_words) for one in runs(memory)}
+    assert found == {"one": (RunState.FAILED, ""), "two": (RunState.OPEN, "went on")}
+
+
+def test_checkpoints_that_a_session_begins_with_are_runs(memory: JournalBackend) -> None:
+    memory.initialize_session_if_missing(
+        "s",
+        SessionManifest("s", "main", "do it"),
+        [],
+        initial_checkpoint=RunCheckpoint("zero", at(0), at(2), status=RunStatus.SUCCEEDED),
+    )
+
+    assert (only(memory).run_id, only(memory).status) == ("zero", RunState.SUCCEEDED)
+
+
+def test_a_run_died_if_a_later_one_began_in_its_session(memory: JournalBackend) -> None:
+    for run_id in ("one", "two"):
+        memory.record_run_checkpoint(
+            "s", RunCheckpoint(run_id, at(0), status=RunStatus.IN_PROGRESS)
+        )
+
+    one, two = runs(memory)
+    assert (one.status, one.evidence) == (RunState.DIED, "run two began after its last event")
+    assert (two.status, two.evidence) == (RunState.OPEN, None)
+
+
+def test_a_run_whose_process_is_gone_died(memory: JournalBackend) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    actor = f"ada@{socket.gethostname()}:{child.pid}"
+    with fmemory.audit(actor=actor, run_id="r"):
+        memory.record_run_checkpoint("s", RunCheckpoint.started("r"))
+
+    assert only(memory).status is RunState.DIED
+    assert only(memory).evidence == f"the process {actor} is gone"
+
+
+def test_a_process_of_another_machine_is_not_said_to_be_gone(memory: JournalBackend) -> None:
+    with fmemory.audit(actor="ada@elsewhere.example:1", run_id="r"):
+        memory.record_run_checkpoint("s", RunCheckpoint.started("r"))
+
+    assert only(memory).status is RunState.OPEN
+
+
+def test_an_end_without_a_verdict_is_neither_success_nor_failure(memory: JournalBackend) -> None:
+    memory.record_run_checkpoint(
+        "s", RunCheckpoint("r", at(0), at(1), status=RunStatus.IN_PROGRESS)
+    )
+
+    assert only(memory).status is RunState.ENDED
+
+
+def test_a_run_that_is_taken_up_again_is_open(memory: JournalBackend) -> None:
+    memory.record_run_checkpoint("s", RunCheckpoint("r", at(0), status=RunStatus.IN_PROGRESS))
+    memory.record_run_checkpoint("s", RunCheckpoint("r", at(0), at(1), status=RunStatus.FAILED))
+    memory.record_run_checkpoint("s", RunCheckpoint("r", at(2), status=RunStatus.IN_PROGRESS))
+
+    run = only(memory)
+    assert (run.status, run.started_at, run.ended_at) == (RunState.OPEN, at(0), None)
+
+
+def test_a_later_run_may_answer_what_one_left_open(memory: JournalBackend) -> None:
+    with fmemory.audit(run_id="one"):
+        memory.append_transcript_messages("s", called("c", "ls"))
+    with fmemory.audit(run_id="two"):
+        memory.append_transcript_messages("s", answered("c", "a b"))
+
+    assert [one.unanswered_count for one in runs(memory)] == [0, 0]
+
+
+def test_notes_from_before_a_run_came_to_its_session_are_its_own(memory: JournalBackend) -> None:
+    with fmemory.audit(run_id="r", actor="ada"):
+        memory.add_note("first of all")
+        memory.append_transcript_messages("s", [Message("user", "hello")])
+
+    run = only(memory)
+    assert (run.session_id, run.note_count, run.first_seq, run.last_seq) == ("s", 1, 1, 2)
+
+
+def test_a_run_that_wrote_records_only_has_no_session(memory: JournalBackend) -> None:
+    with fmemory.audit(run_id="r"):
+        memory.add_note("alone")
+
+    assert (only(memory).session_id, only(memory).note_count) == (None, 1)
+
+
+def test_what_a_fork_copies_is_not_done_again(memory: JournalBackend) -> None:
+    write_broken(memory)
+    with fmemory.audit(run_id="fork"):
+        memory.fork_session("login", "again")
+
+    (fork,) = runs(memory, session_id="again")
+    assert (fork.run_id, fork.message_count, fork.tool_call_count) == ("fork", 0, 0)
+
+
+def test_runs_are_chosen_by_session_actor_status_and_time(memory: JournalBackend) -> None:
+    write_broken(memory)
+
+    def ids(**chosen: object) -> list[str]:
+        return [one.run_id for one in runs(memory, **chosen)]  # type: ignore[arg-type]
+
+    assert ids(actor="bob") == ids(status="open") == ids(since=at(10)) == ["run-2"]
+    assert ids(until=at(10)) == ids(status=RunState.SUCCEEDED) == ["run-1"]
+    assert ids(session_id="other") == []
+    assert ids(session_id="login") == ["run-1", "run-2"]
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"),
+    [
+        ("started", "run-1"),
+        ("duration", "run-1"),
+        ("events", "run-2"),
+        ("messages", "run-1"),
+        ("calls", "run-2"),
+        ("errors", "run-2"),
+    ],
+)
+def test_runs_are_sorted_by_what_is_asked_for(
+    sort: str, first: str, memory: JournalBackend
+) -> None:
+    write_broken(memory)
+
+    assert runs(memory, sort=sort)[0].run_id == first
+
+
+@pytest.mark.parametrize("wrong", [{"sort": "size"}, {"status": "fine"}])
+def test_an_unknown_word_is_refused(wrong: dict[str, str], memory: JournalBackend) -> None:
+    with pytest.raises(ContractError) as caught:
+        runs(memory, **wrong)  # type: ignore[arg-type]
+
+    (name,) = wrong
+    assert str(caught.value).startswith(f"{name}: expected one of ")

@@ -1,0 +1,127 @@
+"""`fmemory runs` and `fmemory report`: what they show, choose and refuse, as text and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fmemory
+from fmemory import Message
+from tests.fmemory.replay_stores import write_broken
+from tests.tools.helpers import Command, bytes_of, only_line
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """A store with a run that succeeded and one that broke something."""
+    path = tmp_path / "broken"
+    with fmemory.open(path) as memory:
+        write_broken(memory)
+    return path
+
+
+def test_runs_are_a_line_each(broken: Path, run: Command) -> None:
+    head, first, second = run("runs", "-s", broken, "--utc").stdout.splitlines()
+
+    assert head.split() == [
+        *("run", "by", "status", "started", "for", "msgs", "calls", "errs", "feats", "last"),
+        "words",
+    ]
+    assert first.split()[:5] == ["run-1", "ada", "succeeded", "03-01", "12:00"]
+    assert second.split()[:3] == ["run-2", "bob", "open"]
+    assert "-1" in second
+
+
+def test_runs_as_json_have_their_duration(broken: Path, run: Command) -> None:
+    told = [json.loads(line) for line in run("runs", "--json", "-s", broken).stdout.splitlines()]
+
+    assert [(one["run_id"], one["status"]) for one in told] == [
+        ("run-1", "succeeded"),
+        ("run-2", "open"),
+    ]
+    assert told[0]["duration_s"] == 300.0
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ["--status", "open", "--status", "died"],
+        ["--actor", "bob"],
+        ["--since", "2026-03-01T12:05:00Z"],
+    ],
+    ids=" ".join,
+)
+def test_runs_are_chosen(chosen: list[str], broken: Path, run: Command) -> None:
+    shown = run("runs", *chosen, "--json", "-s", broken).stdout
+
+    assert json.loads(only_line(shown))["run_id"] == "run-2"
+
+
+@pytest.mark.parametrize("wrong", [["--sort", "size"], ["--status", "fine"], ["--since", "soon"]])
+def test_a_wrong_word_is_usage_in_one_line(wrong: list[str], broken: Path, run: Command) -> None:
+    result = run("runs", *wrong, "-s", broken)
+
+    assert result.exit_code == 2
+    assert wrong[0] in only_line(result.stderr)
+
+
+def test_a_store_without_runs_says_so(tmp_path: Path, run: Command) -> None:
+    with fmemory.open(tmp_path / "m") as memory:
+        memory.add_note("nothing ran")
+
+    assert run("runs", "-s", tmp_path / "m").stdout == "no runs\n"
+
+
+def test_a_report_names_error_loss_and_who(broken: Path, run: Command) -> None:
+    shown = run("report", "login", "-s", broken).stdout
+
+    assert "error     event 11\n" in shown
+    assert "event 10: Bash rm -r form" in shown
+    assert "  form  passed since event 6, lost by event 12" in shown
+    assert "bob in run-2  it was in the way" in shown
+    assert "  15  Bash sleep 99" in shown
+    assert "forms need labels" in shown
+    assert f"fmemory show 11 -s {broken}" in shown
+
+
+def test_a_report_of_a_beginning_of_a_name_is_given(broken: Path, run: Command) -> None:
+    told = json.loads(only_line(run("report", "log", "--json", "-s", broken).stdout))
+
+    assert told["session_id"] == "login"
+    assert told["first_error"]["seq"] == 11
+
+
+def test_a_beginning_of_several_is_refused(broken: Path, run: Command) -> None:
+    result = run("report", "run", "-s", broken)
+
+    assert result.exit_code == 2
+    assert "run-1, run-2" in only_line(result.stderr)
+
+
+def test_an_unknown_name_is_refused(broken: Path, run: Command) -> None:
+    result = run("report", "nobody", "-s", broken)
+
+    assert result.exit_code == 2
+    assert "there are: login, run-1, run-2" in only_line(result.stderr)
+
+
+def test_control_characters_never_reach_the_terminal(tmp_path: Path, run: Command) -> None:
+    path = tmp_path / "m"
+    with fmemory.open(path) as memory, fmemory.audit(actor="a\x1b[2Jda", run_id="r\x07un"):
+        hostile = Message("tool", "\x1b]0;boo\x07\x1b[31m[bold]no", is_error=True)
+        memory.append_transcript_messages("s\x1b[1m", [hostile])
+
+    for command in (["runs"], ["report"]):
+        shown = run(*command, "-s", path).stdout
+        assert not {"\x1b", "\x07"} & set(shown)
+    assert "[bold]no" in run("report", "-s", path).stdout
+
+
+@pytest.mark.parametrize("command", [["runs"], ["report"], ["report", "run-2", "--json"]])
+def test_looking_changes_no_byte(command: list[str], broken: Path, run: Command) -> None:
+    before = bytes_of(broken)
+
+    assert run(*command, "-s", broken).exit_code == 0
+    assert bytes_of(broken) == before
