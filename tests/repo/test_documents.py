@@ -1,4 +1,4 @@
-"""Every example of docs/tampering.md and docs/erasure.md runs and prints what the page says."""
+"""Every Python example of the pages in docs/ named here runs and prints what the page says."""
 
 from __future__ import annotations
 
@@ -60,3 +60,13 @@ def test_example_of_the_page_on_erasure_leaves_no_byte_of_what_it_deletes(tmp_pa
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     assert not any(b"555-0199" in path.read_bytes() for path in files)
+
+
+def test_example_of_the_page_on_replays_prints_what_stands_below_it(tmp_path: Path) -> None:
+    blocks = blocks_of("replay.md")
+    code = next(text for language, text in blocks if language == "python")
+    expected = next(text for language, text in blocks if language == "text")
+
+    done = run([sys.executable, "-W", "error", "-c", code], tmp_path)
+
+    assert (done.stdout, done.stderr) == (expected, "")

@@ -123,8 +123,8 @@ def _print_run(run: RunSummary, *, named: bool, utc: bool) -> None:
     if run.reason:
         print_line((shorten(run.reason), FAINT), indent=10)
     errors = f", {run.tool_error_count} failed" if run.tool_error_count else ""
-    calls = f"{run.message_count} messages, {run.tool_call_count} tool calls{errors}"
-    print_line(calls, indent=10)
+    calls = _count(run.tool_call_count, "tool call")
+    print_line(f"{_count(run.message_count, 'message')}, {calls}{errors}", indent=10)
     if run.last_words:
         print_line("last words: ", (shorten(run.last_words), FAINT), indent=10)
 
@@ -229,7 +229,7 @@ def _print_bytes(report: RunReport) -> None:
     if not report.bytes:
         return
     total = sum(one.payload_bytes for one in report.bytes)
-    print_heading(f"bytes: {total:,}")
+    print_heading(f"bytes of data: {total:,}")
     shown = report.bytes[:LINES_MAX]
     sizes = [f"{one.payload_bytes:,}" for one in shown]
     counts = [f"{one.event_count:,}" for one in shown]
@@ -251,6 +251,10 @@ def _print_unreadable(report: RunReport) -> None:
         problem = f": {one.problem}" if one.problem else ""
         print_line((f"  {one.seq}  ", NUMBER), f"{one.type or 'unknown'}  ", one.state, problem)
     _more(len(report.unreadable), "events")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _more(count: int, what: str) -> None:
