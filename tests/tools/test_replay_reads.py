@@ -96,6 +96,51 @@ def test_a_hostile_text_reaches_the_terminal_only_escaped(store: Path, run: Comm
         assert not [one for one in output if not one.isprintable() and one not in "\n"], arguments
 
 
+@pytest.fixture
+def damaged(store: Path) -> Path:
+    """The store with a changed byte in the first answer of run-1, event 6."""
+    (segment,) = store.glob("seg-*.log")
+    content = bytearray(segment.read_bytes())
+    content[content.rindex(b"the form works")] ^= 1
+    segment.write_bytes(content)
+    return store
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["transcript"], ["grep", "form"], ["diff", "run-1", "run-2"], ["grep", "nowhere"]],
+    ids=" ".join,
+)
+def test_what_can_be_read_is_shown_and_damage_is_named(
+    arguments: list[str], damaged: Path, run: Command
+) -> None:
+    result = run(*arguments, "-s", damaged)
+
+    assert result.exit_code == 1
+    assert "event 6 is damaged" in result.stderr
+    assert result.stdout or arguments == ["grep", "nowhere"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["blame"], ["records", "--namespace", "ui"], ["grep", "label", "--in", "note"]],
+    ids=" ".join,
+)
+def test_what_does_not_touch_the_damage_is_fine(
+    arguments: list[str], damaged: Path, run: Command
+) -> None:
+    result = run(*arguments, "-s", damaged)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_bisection_whose_state_is_damaged_cannot_be_read(damaged: Path, run: Command) -> None:
+    result = run("bisect", "--ok", "1", "--bad", "9", "--grep", "done", "-s", damaged)
+
+    assert result.exit_code == 3
+    assert "fmemory verify" in only_line(result.stderr)
+
+
 # blame
 
 
