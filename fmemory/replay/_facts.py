@@ -50,6 +50,7 @@ __all__ = [
     "StepFact",
     "Wanted",
     "always",
+    "events_sieved",
     "facts",
     "facts_of",
     "never",
@@ -200,6 +201,46 @@ def facts(
     return map(_fact, map(_raw, events))
 
 
+def events_sieved(
+    memory: LogBackend,
+    *,
+    session_id: str | None,
+    types: frozenset[str] | None,
+    wanted: Wanted,
+    may: Callable[[bytes], bool],
+) -> Iterator[Event | Fact]:
+    """Events by seq without those that `may` tells of that nothing in them is looked for.
+
+    Of what has no content, or is damaged, its fact. Of a backend that is not of the engine nothing
+    is sieved.
+
+    Args:
+        types: Only of these types, and of what is forgotten, lost or not to be read.
+        wanted: Whether an event is looked at.
+        may: Told of stored bytes, whether they may hold what is looked for. Asked about messages,
+            progress, checkpoints and types of others.
+
+    Raises:
+        StorageError: The log cannot be read. What is damaged is a fact, not an error.
+    """
+    stream = None if session_id is None else session_stream(session_id)
+    named = None if types is None else types | _GONE.keys()
+    if not isinstance(memory, JournalReads):
+        for one in memory.events(stream=stream, types=None if named is None else tuple(named)):
+            if one.type in _GONE or wanted(_raw(one).envelope):
+                yield one
+        return
+    for raw in raw_events(memory, stream=stream, types=named, wanted=wanted):
+        event = raw.envelope
+        is_gone = event.type in _GONE or raw.problem is not None or raw.is_erased
+        if is_gone:
+            yield _fact(raw)
+        elif wanted(event):
+            sieved = raw.data is not None and (event.type in _SIEVED or "." in event.type)
+            if not sieved or may(raw.data or b""):
+                yield memory.event(event.seq)
+
+
 def facts_of(memory: LogBackend, events: Iterable[Envelope]) -> Iterator[Fact]:
     """Facts of these events, ascending by seq, with the payloads of all of them."""
     if isinstance(memory, JournalReads):
@@ -247,6 +288,13 @@ def _fact(raw: RawEvent) -> Fact:
 
 
 _KEPT = State.KEPT
+_SIEVED = frozenset(
+    {
+        EventType.TRANSCRIPT_APPENDED,
+        EventType.PROGRESS_APPENDED,
+        EventType.CHECKPOINT_RECORDED,
+    }
+)
 _GONE = {FORGOTTEN: State.FORGOTTEN, EventType.EVENT_LOST: State.LOST}
 
 
