@@ -165,6 +165,8 @@ def features_upto(
 
 
 _Key: TypeAlias = tuple[BlamedPart, str, str]
+_Origin: TypeAlias = tuple[str, int]
+"""A session, and the event up to which it is folded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +236,29 @@ class _Fold:
 
 
 def _fold(memory: LogBackend, session_id: str, upto: int) -> _Fold:
+    """The fold of a session up to an event, after those of the sessions it was forked from."""
+    known: dict[_Origin, _Fold] = {}
+    waiting: list[_Origin] = [(session_id, upto)]
+    while waiting:
+        # Chains of forks may be longer than a recursion can be deep.
+        found = _fold_one(memory, waiting[-1], known)
+        if isinstance(found, _Fold):
+            known[waiting.pop()] = found
+        else:
+            waiting.append(found)
+    return known[session_id, upto]
+
+
+def _fold_one(memory: LogBackend, asked: _Origin, known: dict[_Origin, _Fold]) -> _Fold | _Origin:
+    """The fold of a session up to an event; or of which origin a fold is needed before."""
+    session_id, upto = asked
     fold = _Fold()
     for fact in facts(memory, session_id=session_id, upto=upto, types=_TYPES):
         if fact.state is State.KEPT:
-            _apply(memory, fold, fact)
+            origin = _origin_of(fact)
+            if origin is not None and origin not in known:
+                return origin
+            _apply(fold, fact, None if origin is None else known[origin])
         elif fact.state is not State.FORGOTTEN:
             # What was forgotten had been deleted before, so that nothing of it is set.
             state = fact.state.value
@@ -247,7 +268,17 @@ def _fold(memory: LogBackend, session_id: str, upto: int) -> _Fold:
     return fold
 
 
-def _apply(memory: LogBackend, fold: _Fold, fact: Fact) -> None:
+def _origin_of(fact: Fact) -> _Origin | None:
+    """What a fork copied; None for all other events."""
+    session = fact.detail
+    if not isinstance(session, StoredSession) or None in (session.origin, session.origin_seq):
+        return None
+    assert session.origin is not None
+    assert session.origin_seq is not None
+    return session.origin, session.origin_seq
+
+
+def _apply(fold: _Fold, fact: Fact, origin: _Fold | None) -> None:
     event = fact.event
     match fact.detail:
         case Features(features=features):
@@ -255,7 +286,7 @@ def _apply(memory: LogBackend, fold: _Fold, fact: Fact) -> None:
         case StoredManifest():
             fold.set(BlamedPart.MANIFEST, _manifest(fact.detail), event)
         case StoredSession():
-            _begin(memory, fold, fact.detail, event)
+            _begin(fold, fact.detail, event, origin)
         case _ if event.type == EventType.FEATURE_PASS_UPDATED:
             fold.set_one((BlamedPart.FEATURE, event.keys[0], "passes"), bool(event.count), event)
         case _:
@@ -265,12 +296,11 @@ def _apply(memory: LogBackend, fold: _Fold, fact: Fact) -> None:
             fold.gaps.clear()
 
 
-def _begin(memory: LogBackend, fold: _Fold, session: StoredSession, event: Envelope) -> None:
+def _begin(fold: _Fold, session: StoredSession, event: Envelope, origin: _Fold | None) -> None:
     """A session that begins, fresh or as a copy of another."""
     features = _features(session.features)
     fields = {} if session.manifest is None else _manifest(session.manifest)
-    if session.origin is not None and session.origin_seq is not None:
-        origin = _fold(memory, session.origin, session.origin_seq)
+    if origin is not None:
         fold.inherit(origin, {**features, **fields})
     fold.set(BlamedPart.FEATURE, features, event)
     if fields:

@@ -56,8 +56,9 @@ class Match(Model, frozen=True):
     Attributes:
         seq: The event that holds it.
         place: What it is a text of.
-        name: Which of them: a message's role, `thinking`, `call NAME` or `result`; a record's or
-            feature's id; the run of a progress entry or checkpoint; a path in an event's data.
+        name: Which of them: a message's role, `thinking`, `result`, `call` (its name) or
+            `call NAME PATH` (an argument); a record's or feature's id; the run of a progress entry
+            or checkpoint; a path in an event's data.
         session_id: The session; None for records and streams of others.
         namespace: The record's namespace; () elsewhere.
         time: When it happened, else when it was recorded; UTC.
@@ -319,11 +320,9 @@ def _of_messages(event: Event) -> Iterator[_Text]:
         yield _Text(TextPlace.MESSAGE, parts.role, parts.text)
         yield _Text(TextPlace.MESSAGE, "thinking", parts.thinking)
         for call in parts.calls:
+            yield _Text(TextPlace.MESSAGE, "call", call.name)
             for path, text in _leaves(call.arguments):
-                name = f"call {call.name} {path}".rstrip()
-                yield _Text(TextPlace.MESSAGE, name, text)
-            if not call.arguments:
-                yield _Text(TextPlace.MESSAGE, "call", call.name)
+                yield _Text(TextPlace.MESSAGE, f"call {call.name} {path}".rstrip(), text)
         for answer in parts.answers:
             yield _Text(TextPlace.MESSAGE, "result", answer.text)
 

@@ -125,6 +125,14 @@ def test_a_fork_of_a_fork_is_traced_to_the_first(memory: LogBackend) -> None:
     assert of(found, "token", "passes").session_id == "again"
 
 
+def test_a_long_chain_of_forks_is_traced_to_its_beginning(empty: LogBackend) -> None:
+    empty.replace_feature_list("s0", [FeatureRecord("a", "", "")])
+    for number in range(400):
+        empty.fork_session(f"s{number}", f"s{number + 1}")
+
+    assert of(blame(empty, "s400"), "a", "passes").session_id == "s0"
+
+
 def test_a_fork_of_a_session_that_was_erased_is_set_by_the_fork(memory: LogBackend) -> None:
     memory.fork_session("login", "again", at=9)
     memory.delete_session("login")

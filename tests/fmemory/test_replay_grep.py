@@ -47,6 +47,7 @@ def found(matches: Matches) -> list[tuple[int, str, str]]:
         ("make the form", [(3, "message", "user")]),
         ("and look", [(4, "message", "assistant")]),
         ("^make$", [(4, "message", "call bash command")]),
+        ("^bash$", [(4, "message", "call"), (4, "message", "call")]),
         ("no rule", [(5, "message", "result")]),
         ("form works", [(8, "progress", "run-1")]),
         ("tokens? last", [(12, "note", "n1")]),

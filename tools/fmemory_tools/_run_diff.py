@@ -97,7 +97,10 @@ def _is_place(word: str) -> bool:
 
 def _is_run(memory: LogBackend, word: str) -> bool:
     """Whether any event was written in a run of this id."""
-    return next(memory.events(run_id=word, limit=1), None) is not None
+    from fmemory_tools._damage import Damaged, readable
+
+    events = readable(lambda after, limit: memory.events(after, run_id=word, limit=limit))
+    return any(not isinstance(event, Damaged) for event in events)
 
 
 def _named(every: Sequence[RunSummary], word: str, *, whole: bool) -> list[RunSummary]:
