@@ -165,6 +165,7 @@ class Sessions:
         self._runs: dict[Key, _Run] = {}
         self._sessions: dict[str, _Session] = {}
         self._session_of_run: dict[str, str] = {}
+        self._current: _Run | None = None
 
     def add(self, fact: Fact) -> None:
         """Fold one event."""
@@ -232,8 +233,10 @@ class Sessions:
         event = fact.event
         run: _Run | None = None
         if event.run_id is not None:
-            self._session_of_run[event.run_id] = session_id
             run = self._run((session_id, event.run_id), fact)
+            if run is not self._current:
+                self._current = run
+                self._session_of_run[event.run_id] = session_id
         detail = fact.detail
         if isinstance(detail, tuple):
             if session.copies:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
 from fmemory_segments._catalog import Vanished
-from fmemory_segments._columns import SHAPE_BLOB, BlobAt, SegmentIndex
+from fmemory_segments._columns import SHAPE_BLOB, Int64Array, SegmentIndex
 from fmemory_segments._compacted_index import CompactedIndex
 from fmemory_segments._compacted_read import read_row_payloads
 from fmemory_segments._core import Core, Segment
@@ -49,6 +49,7 @@ COLUMNS_MIN: Final = 16
 """From so many events on their places are looked up column by column."""
 
 _FRAME, _STREAM, _SLOT, _MATRIX, _SHAPE = range(5)
+_START, _LENGTH, _CRC = range(3)
 
 
 def fold(core: Core, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope | RowRun]:
@@ -342,67 +343,68 @@ def _read_payloads(
     core: Core, segment: Segment, seqs: list[int], found: dict[int, Payload]
 ) -> None:
     """Read payloads of one segment, ascending, into `found`."""
-    blobs: list[tuple[int, BlobAt]] = []
+    index = segment.index
+    if len(seqs) < COLUMNS_MIN:
+        places = [(seq, index.blob(seq)) for seq in seqs]
+        blobs = [(seq, *place) for seq, place in places if place is not None]
+        others = [seq for seq, place in places if place is None]
+    else:
+        blobs, others = _blob_places(index, np.array(seqs, np.int64))
+    _read_blobs(core, segment, blobs, found)
     puts: list[tuple[int, EventMeta]] = []
     batch: BatchMeta | None = None
-    for seq, place in zip(seqs, _blob_places(segment.index, seqs), strict=True):
-        if place is not None:
-            blobs.append((seq, place))
-            continue
+    for seq in others:
         if batch is None or not batch.header.first_seq <= seq <= batch.header.last_seq:
-            batch = next(iter(read_metas(core, segment, (segment.index.frame_of(seq),))))
+            batch = next(iter(read_metas(core, segment, (index.frame_of(seq),))))
         event = batch.events[seq - batch.header.first_seq]
         if isinstance(event.place, BlockRows):
             puts.append((seq, event))
         else:
             found[seq] = _payload(core, segment, batch, seq)
-    _read_blobs(core, segment, blobs, found)
     found.update(read_row_payloads(core, segment, puts))
 
 
-def _blob_places(index: SegmentIndex, seqs: list[int]) -> list[BlobAt | None]:
-    """Where the bytes of these events are; None for records and for what was erased."""
-    if len(seqs) < COLUMNS_MIN:
-        return [index.blob(seq) for seq in seqs]
-    events = index.events.take(np.array(seqs, np.int64) - index.base_seq, 0)
-    frames, slots = events[:, _FRAME], events[:, _SLOT]
+_Blobs: TypeAlias = list[tuple[int, int, int, int]]
+"""Seq, offset in the file of nonce and bytes, length of the bytes, crc of both."""
+
+
+def _blob_places(index: SegmentIndex, seqs: Int64Array) -> tuple[_Blobs, list[int]]:
+    """Where the bytes of these events are; and those that are records, or were erased."""
+    events = index.events.take(seqs - index.base_seq, 0)
     are_blobs = events[:, _SHAPE] & 3 == SHAPE_BLOB
+    events = events[are_blobs]
     # Both kinds of index have the same first three columns.
-    starts, lengths, crcs = index.slots[:, :3].take(slots * are_blobs, 0).T
-    offsets = index.packed_frame_offsets.take(frames).astype(np.int64) * ALIGNMENT + starts
-    places = map(BlobAt, offsets.tolist(), lengths.tolist(), crcs.tolist())
-    return [
-        place if is_blob else None
-        for place, is_blob in zip(places, are_blobs.tolist(), strict=True)
-    ]
+    slots = index.slots.take(events[:, _SLOT], 0)
+    frames = index.packed_frame_offsets.take(events[:, _FRAME]).astype(np.int64)
+    offsets = frames * ALIGNMENT + slots[:, _START]
+    columns = (seqs[are_blobs], offsets, slots[:, _LENGTH], slots[:, _CRC])
+    blobs = list(zip(*[column.tolist() for column in columns], strict=True))
+    return blobs, seqs[~are_blobs].tolist()
 
 
-def _read_blobs(
-    core: Core, segment: Segment, blobs: list[tuple[int, BlobAt]], found: dict[int, Payload]
-) -> None:
+def _read_blobs(core: Core, segment: Segment, blobs: _Blobs, found: dict[int, Payload]) -> None:
     """Read payloads of bytes, ascending in the file, near ones together, by the index alone."""
     at = 0
     while at < len(blobs):
-        start = blobs[at][1].offset
-        stop, end = at, start
+        start = end = blobs[at][1]
+        stop = at
         while stop < len(blobs):
-            place = blobs[stop][1]
-            place_end = place.offset + NONCE_BYTES + place.length
-            if stop > at and (
-                place.offset > end + GAP_BYTES_MAX or place_end - start > SPAN_BYTES_MAX
-            ):
+            _, offset, length, _ = blobs[stop]
+            place_end = offset + NONCE_BYTES + length
+            if stop > at and (offset > end + GAP_BYTES_MAX or place_end - start > SPAN_BYTES_MAX):
                 break
             end = place_end
             stop += 1
         data = read(core, segment, end - start, start)
         view = memoryview(data)
-        for seq, (offset, length, crc) in blobs[at:stop]:
+        for seq, offset, length, crc in blobs[at:stop]:
             low = offset - start
             middle = low + NONCE_BYTES
-            if crc32c(view[low : middle + length]) != crc:
+            high = middle + length
+            if crc32c(view[low:high]) != crc:
                 number = segment.index.frame_of(seq)
                 raise _payload_damage(segment, number, seq, offset, "other bytes")
-            found[seq] = Blob(data[middle : middle + length], data[low:middle])
+            found[seq] = Blob(data[middle:high], data[low:middle])
         at = stop
 
 

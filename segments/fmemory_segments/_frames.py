@@ -276,10 +276,11 @@ def _group(segment: Segment, numbers: Sequence[int], at: int) -> Sequence[int]:
     first = numbers[at]
     while end < len(numbers):
         low, high = min(first, numbers[end]), max(first, numbers[end])
-        near, far = sorted((numbers[end - 1], numbers[end]))
-        # What lies between two is read along where that is cheaper than another read.
-        if far != near + 1 and offset_of(far) - frame_end(segment, near) > GAP_BYTES_MAX:
-            break
+        if not -1 <= numbers[end] - numbers[end - 1] <= 1:
+            # What lies between two is read along where that is cheaper than another read.
+            near, far = sorted((numbers[end - 1], numbers[end]))
+            if offset_of(far) - frame_end(segment, near) > GAP_BYTES_MAX:
+                break
         if frame_end(segment, high) - offset_of(low) > GROUP_BYTES_MAX:
             break
         end += 1

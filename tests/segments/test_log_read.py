@@ -11,8 +11,12 @@ import pytest
 from fmemory_segments import (
     Blob,
     Envelope,
+    Erased,
+    Erasure,
     Log,
+    Payload,
     RowRun,
+    Rows,
 )
 from fmemory_segments.errors import (
     UnknownEvent,
@@ -175,3 +179,43 @@ def test_near_payloads_come_in_one_read(tmp_path: Path) -> None:
     assert [payload.data for payload in found if isinstance(payload, Blob)] == [
         b"word %d" % number for number in range(50)
     ]
+
+
+def plain(payload: Payload) -> object:
+    """What a payload holds, to be compared."""
+    if isinstance(payload, Rows):
+        return payload.notes, payload.vectors.tobytes(), payload.nonces
+    return payload
+
+
+def test_many_payloads_of_all_kinds_are_those_of_one_by_one(log: Log) -> None:
+    for number in range(30):
+        if number % 3:
+            say(log, b"word %d" % number * (1 + number * 40), durability="os")
+        else:
+            put(log, number, 2)
+    log.compact(Erasure(30, np.array([], np.uint64), np.array([2, 14], np.uint64)))
+    say(log, b"behind the compaction")
+    seqs = [31, *range(30, 0, -1), 7, 7]
+
+    many = log.payloads(seqs)
+
+    assert [plain(one) for one in many] == [plain(log.payloads([seq])[0]) for seq in seqs]
+    assert [one.data for one in many[:1] if isinstance(one, Blob)] == [b"behind the compaction"]
+    erased = {seq for seq, one in zip(seqs, many, strict=True) if isinstance(one, Erased)}
+    assert erased == {2, 14}
+
+
+def test_envelopes_of_scattered_frames_share_reads(tmp_path: Path) -> None:
+    fs = WatchedFileSystem()
+    with Log.open(tmp_path, fs=fs, durability="os") as log:
+        for number in range(40):
+            say(log, b"between")
+            put(log, number)
+        list(log.fold(0, 80))
+        fs.calls.clear()
+
+        found = list(log.envelopes(0, 80, stream=RECORDS))
+
+    assert [one.seq for one in found] == list(range(2, 81, 2))
+    assert fs.calls.count("pread") <= 2
