@@ -27,7 +27,6 @@ __all__ = [
     "gap_of",
     "moment_of",
     "readable",
-    "session_events",
     "session_not_found",
 ]
 
@@ -76,31 +75,6 @@ def readable(read: Read, after: int = 0) -> Iterator[Event | UnreadableEvent]:
             one_by_one = not one_by_one
 
 
-def session_events(
-    memory: LogBackend,
-    session_id: str,
-    *,
-    at: int | datetime | None = None,
-    types: Sequence[str] | None = None,
-) -> Iterator[Event | UnreadableEvent]:
-    """Events of one session by seq; those without content are gaps.
-
-    Args:
-        at: Only what was written until then: a seq, or an aware time of recording; None = all.
-        types: Only these types, and what was forgotten or lost.
-
-    Raises:
-        NotFound: There is no such session, or not yet; or `at` is not written yet. Raised by the
-            call, not by the first item.
-        ContractError: An argument breaks a rule.
-        HistoryCompacted: That past is no longer kept.
-        StorageError: The store failed. Damaged events are gaps, not errors.
-
-    Cost: O(events of the session); content is only read of the types asked for.
-    """
-    return events_upto(memory, session_id, moment_of(memory, session_id, at), types)
-
-
 def moment_of(memory: LogBackend, session_id: str, at: int | datetime | None) -> int:
     """The last event of a moment at which a session has begun.
 
@@ -120,16 +94,34 @@ def moment_of(memory: LogBackend, session_id: str, at: int | datetime | None) ->
 
 
 def events_upto(
-    memory: LogBackend, session_id: str, upto: int, types: Sequence[str] | None
+    memory: LogBackend,
+    session_id: str,
+    upto: int,
+    types: Sequence[str] | None,
+    *,
+    after: int = 0,
 ) -> Iterator[Event | UnreadableEvent]:
-    """As `session_events`, also of a past that is no longer kept whole: what is gone is a gap."""
+    """Events of one session by seq; those without content are gaps.
+
+    Also of a past that is no longer kept whole: what is gone of it is a gap.
+
+    Args:
+        upto: None behind this one.
+        types: Only these types, and what was forgotten or lost; None = all.
+        after: Only events behind this one.
+
+    Raises:
+        StorageError: The store failed. Damaged events are gaps, not errors.
+
+    Cost: O(events of the session); content is only read of the types asked for.
+    """
     stream = ("session", session_id)
     wanted = None if types is None else (*types, FORGOTTEN, LOST)
 
     def read(after: int, limit: int | None) -> Iterator[Event]:
         return memory.events(after, stream=stream, types=wanted, limit=limit)
 
-    return _until(readable(read), upto)
+    return _until(readable(read, after), upto)
 
 
 def session_not_found(session_id: str, first_seq: int | None, upto: int) -> NotFound:

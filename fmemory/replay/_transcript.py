@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._model import Model
 from fmemory.errors import ContractError, Reason
-from fmemory.replay._facts import State
+from fmemory.replay._facts import State, facts, never
 from fmemory.replay._parts import NOTHING, Parts, as_answer, parts_of
-from fmemory.replay._reading import FORGOTTEN, LOST, session_events
+from fmemory.replay._reading import FORGOTTEN, LOST, events_upto, moment_of
 from fmemory.replay.models import UnreadableEvent
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ __all__ = [
 _APPENDED = "transcript_appended"
 _TRUNCATED = "transcript_truncated"
 _DELETED = "session_deleted"
+_READ_BEFORE = 100
+"""Messages that are read before the last ones, for the names of tools that these answer."""
 TRANSCRIPT_TYPES = (_APPENDED, _TRUNCATED, _DELETED)
 """Types of the events that a transcript is folded from."""
 
@@ -81,7 +83,8 @@ class TranscriptEntry(Model, frozen=True):
 
     Attributes:
         seq: The event that holds it.
-        number: Of the message among those that can be read, from 1; None for a gap.
+        number: Of the message among those that can be read, from 1; None for a gap. Where only the
+            last ones are asked for, those long before count whether they can be read or not.
         role: Who speaks: system, user, assistant or tool; empty for a gap.
         time: When it was made, else when it happened, else when it was recorded; UTC. None where
             the event is damaged.
@@ -133,7 +136,8 @@ def transcript(
         ContractError: An argument breaks a rule.
         StorageError: The store failed. A damaged event is a gap, not an error.
 
-    Cost: O(messages of the session); other sessions are not read. Writes nothing.
+    Cost: O(messages of the session), or with `last` its envelopes and little more than that many
+        messages; other sessions are not read. Writes nothing.
 
     >>> import fmemory
     >>> with fmemory.open(":memory:") as memory:
@@ -147,17 +151,27 @@ def transcript(
         raise ContractError(
             f"expected 1 or more, got {last!r}", where="last", reason=Reason.OUT_OF_RANGE
         )
-    events = session_events(memory, session_id, at=at, types=TRANSCRIPT_TYPES)
-    entries = [one for one in entries_of(events) if _is_of(one, run_id)]
+    upto = moment_of(memory, session_id, at)
+    after, before = 0, 0
+    if last is not None:
+        after, before = _window(memory, session_id, upto, run_id, last)
+    events = events_upto(memory, session_id, upto, TRANSCRIPT_TYPES, after=after)
+    entries = [one for one in entries_of(events, before=before) if _is_of(one, run_id)]
     return tuple(entries if last is None else entries[-last:])
 
 
-def entries_of(events: Iterable[Event | UnreadableEvent]) -> Iterator[TranscriptEntry]:
-    """The entries that events of one session make, with calls and answers brought together."""
-    said = _fold(events)
+def entries_of(
+    events: Iterable[Event | UnreadableEvent], *, before: int = 0
+) -> Iterator[TranscriptEntry]:
+    """The entries that events of one session make, with calls and answers brought together.
+
+    Args:
+        before: Messages of events before these.
+    """
+    said = _fold(events, before)
     names: dict[str, str] = {}
     answers = _answers(said)
-    number = 0
+    number = before
     for position, one in enumerate(said):
         if isinstance(one.event, UnreadableEvent):
             yield TranscriptEntry(one.event.seq, None, "", gap=one.event)
@@ -165,6 +179,57 @@ def entries_of(events: Iterable[Event | UnreadableEvent]) -> Iterator[Transcript
         number += 1
         names.update({call.id: call.name for call in one.parts.calls if call.id})
         yield _entry(one, number, position, names, answers)
+
+
+class _Place(NamedTuple):
+    """An event with messages, or one that cannot tell: its seq, how many, and of which run."""
+
+    seq: int
+    message_count: int
+    run_id: str | None
+    is_forgotten: bool = False
+
+
+def _window(
+    memory: LogBackend, session_id: str, upto: int, run_id: str | None, last: int
+) -> tuple[int, int]:
+    """After which event to read for the last entries, and how many messages are before that.
+
+    Cost: O(events of the session), envelopes only.
+    """
+    places = _places(memory, session_id, upto)
+    missing, first = last + _READ_BEFORE, len(places)
+    while first and missing > 0:
+        first -= 1
+        if run_id is None or places[first].run_id in (run_id, None):
+            missing -= max(1, places[first].message_count)
+    if first == 0:
+        return 0, 0
+    return places[first].seq - 1, sum(one.message_count for one in places[:first])
+
+
+def _places(memory: LogBackend, session_id: str, upto: int) -> list[_Place]:
+    """Where the messages of a transcript lie, without reading them."""
+    places: list[_Place] = []
+    total = 0
+    types = frozenset(TRANSCRIPT_TYPES)
+    for fact in facts(memory, session_id=session_id, upto=upto, types=types, wanted=never):
+        event = fact.event
+        if event.type == _DELETED or (places and places[-1].is_forgotten):
+            places, total = [], 0
+        if event.type == _APPENDED:
+            places.append(_Place(event.seq, event.count, event.run_id))
+            total += event.count
+        elif event.type == _TRUNCATED:
+            while places and total - places[-1].message_count >= event.count:
+                total -= places.pop().message_count
+            if total > event.count:
+                kept = places[-1].message_count - (total - event.count)
+                places[-1] = places[-1]._replace(message_count=kept)
+                total = event.count
+        elif event.type != _DELETED:
+            places.append(_Place(event.seq, 0, None, fact.state is State.FORGOTTEN))
+    return places
 
 
 @dataclass(slots=True)
@@ -176,7 +241,7 @@ class _Said:
     message: JsonObject = field(default_factory=dict)
 
 
-def _fold(events: Iterable[Event | UnreadableEvent]) -> list[_Said]:
+def _fold(events: Iterable[Event | UnreadableEvent], before: int) -> list[_Said]:
     said: list[_Said] = []
     for event in events:
         if isinstance(event, UnreadableEvent):
@@ -185,7 +250,7 @@ def _fold(events: Iterable[Event | UnreadableEvent]) -> list[_Said]:
         elif event.type == _DELETED:
             said.clear()
         elif event.type == _TRUNCATED:
-            said = _truncated(said, event)
+            said = _truncated(said, event, before)
         else:
             _append(said, event)
     return said
@@ -214,11 +279,11 @@ def messages_in(event: Event) -> list[JsonObject]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _truncated(said: list[_Said], event: Event) -> list[_Said]:
+def _truncated(said: list[_Said], event: Event, before: int) -> list[_Said]:
     keep = event.data.get("keep") if isinstance(event.data, dict) else None
     assert isinstance(keep, int), "a truncation says how many it keeps"
     kept: list[_Said] = []
-    count = 0
+    count = before
     for one in said:
         is_message = not isinstance(one.event, UnreadableEvent)
         count += is_message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fmemory import (
     JsonValue,
     LogBackend,
     Message,
+    NewEvent,
     NotFound,
     ToolCall,
     messages,
@@ -167,3 +169,38 @@ def test_an_unknown_session_and_moment_are_refused(memory: LogBackend) -> None:
 def test_entries_are_plain_data_and_back(memory: LogBackend) -> None:
     for one in transcript(memory, "login"):
         assert TranscriptEntry.from_dict(one.to_dict()) == one
+
+
+def test_the_last_entries_are_those_of_the_whole(empty: LogBackend) -> None:
+    draw = random.Random(7)
+    length = 0
+    for number in range(400):
+        with fmemory.audit(run_id=f"run-{number // 90}"):
+            if draw.random() < 0.05 and length:
+                length -= draw.randrange(min(length, 20))
+                empty.truncate_transcript("s", keep=length)
+                continue
+            said = [Message("user", f"{number}.{row}") for row in range(draw.randrange(1, 4))]
+            empty.append_transcript_messages("s", said)
+            length += len(said)
+        empty.append(("session", "s"), [NewEvent("what.ever")])
+    whole = transcript(empty, "s")
+    assert len(whole) == length > 300
+
+    for last in (1, 2, 3, 7, 50, 150, 199, 200, 201, length - 1, length, length + 5):
+        assert transcript(empty, "s", last=last) == whole[-last:]
+        for run in ("run-0", "run-3", "run-4"):
+            of_run = tuple(one for one in whole if one.run_id == run)
+            assert transcript(empty, "s", run_id=run, last=last) == of_run[-last:]
+
+
+def test_the_last_entries_of_a_session_that_began_anew_are_its_own(memory: LogBackend) -> None:
+    memory.delete_session("login")
+    memory.compact(forget_before=12)
+    memory.append_transcript_messages("login", [Message("user", str(n)) for n in range(3)])
+
+    assert [(one.number, one.text) for one in transcript(memory, "login", last=2)] == [
+        (2, "1"),
+        (3, "2"),
+    ]
+    assert transcript(memory, "login", last=9) == transcript(memory, "login")
