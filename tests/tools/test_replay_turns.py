@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -287,6 +289,22 @@ def test_tail_awaits_an_error(store: Path, run: Command) -> None:
 
     assert result.exit_code == 1
     assert [one["seq"] for one in objects(result.stdout)][-1] == 12
+
+
+def test_tail_waits_for_what_another_process_writes(store: Path) -> None:
+    code = "from fmemory_tools.cli import main; main()"
+    command = [sys.executable, "-c", code, "tail", "--from", "12", "--until", "error", "--json"]
+    with subprocess.Popen(
+        [*command, "-s", str(store)], stdout=subprocess.PIPE, text=True, cwd=store.parent
+    ) as waiting:
+        with fmemory.open(store) as memory:
+            memory.append_transcript_messages("login", [Message("user", "on")])
+            failed = Message("tool", "no", tool_call_id="c", is_error=True)
+            memory.append_transcript_messages("login", [failed])
+        output, _ = waiting.communicate(timeout=60)
+
+    assert waiting.returncode == 1
+    assert [one["seq"] for one in objects(output)] == [12, 13]
 
 
 def test_tail_does_not_count_what_was_there_before_it_looked(store: Path, run: Command) -> None:
