@@ -60,7 +60,8 @@ def runs_meant(
 
     every = replay.runs(memory)
     if session is not None:
-        every = tuple(one for one in every if (one.session_id or "").startswith(session))
+        exact = tuple(one for one in every if one.session_id == session)
+        every = exact or tuple(one for one in every if (one.session_id or "").startswith(session))
     found = [
         _named(every, one, whole=place and not sure)
         for one, place in zip((a, b), places, strict=True)
