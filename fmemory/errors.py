@@ -115,6 +115,8 @@ class Reason(StrEnum):
     # NotFound
     FEATURE_NOT_FOUND = "feature_not_found"
     SESSION_NOT_FOUND = "session_not_found"
+    RUN_NOT_FOUND = "run_not_found"
+    RECORD_NOT_FOUND = "record_not_found"
     EVENT_NOT_FOUND = "event_not_found"
     STORE_NOT_FOUND = "store_not_found"
     # Conflict
@@ -330,7 +332,7 @@ class NotFound(MemoryBackendError, LookupError):
     """The thing asked for by name does not exist. Nothing was written.
 
     Attributes:
-        what: Kind of thing: "feature", "session", "event" or "store".
+        what: Kind of thing: "feature", "session", "run", "record", "event" or "store".
         key: Its name.
     """
 
@@ -338,6 +340,8 @@ class NotFound(MemoryBackendError, LookupError):
     REASONS = (
         Reason.FEATURE_NOT_FOUND,
         Reason.SESSION_NOT_FOUND,
+        Reason.RUN_NOT_FOUND,
+        Reason.RECORD_NOT_FOUND,
         Reason.EVENT_NOT_FOUND,
         Reason.STORE_NOT_FOUND,
     )

@@ -53,6 +53,7 @@ def raw_events(
     *,
     stream: Stream | None = None,
     upto: int | None = None,
+    types: frozenset[str] | None = None,
     wanted: Callable[[Envelope], bool],
 ) -> Iterator[RawEvent]:
     """Every event up to now, or up to the moment of a view, by seq.
@@ -61,6 +62,7 @@ def raw_events(
         memory: A backend or a view of the engine.
         stream: Only this one.
         upto: None behind this one; None = all there are.
+        types: Only of these types, and what cannot be told; None = all.
         wanted: Whether an event's payload is to be read.
 
     Raises:
@@ -68,7 +70,11 @@ def raw_events(
 
     Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of 32,768.
     """
-    return raw_payloads(memory, raw_envelopes(memory, stream=stream, upto=upto), wanted)
+    found = raw_envelopes(memory, stream=stream, upto=upto)
+    if types is not None:
+        named = types | {UNKNOWN}
+        found = (one for one in found if one.envelope.type in named)
+    return raw_payloads(memory, found, wanted)
 
 
 def raw_envelopes(

@@ -50,8 +50,10 @@ __all__ = [
     "StepFact",
     "Wanted",
     "always",
+    "events_sieved",
     "facts",
     "facts_of",
+    "never",
     "time_ns",
 ]
 
@@ -171,11 +173,13 @@ def facts(
     *,
     session_id: str | None = None,
     upto: int | None = None,
+    types: frozenset[str] | None = None,
     wanted: Wanted | None = None,
 ) -> Iterator[Fact]:
     """Facts of all events by seq, or of those of one session's stream.
 
     Args:
+        types: Only of events of these types, and of what is forgotten, lost or not to be read.
         upto: None behind this one; None = all there are.
         wanted: Of which events payloads are read; None = those that something is taken from.
 
@@ -185,13 +189,56 @@ def facts(
     Cost: O(events); about 8 µs each and the bytes of their payloads.
     """
     stream = None if session_id is None else session_stream(session_id)
+    named = None if types is None else types | _GONE.keys()
     if isinstance(memory, JournalReads):
-        of_interest = wanted or _is_of_interest
-        return map(_fact, raw_events(memory, stream=stream, upto=upto, wanted=of_interest))
-    events: Iterable[Event] = memory.events(stream=stream)
+        read = wanted or _is_of_interest
+        found = raw_events(memory, stream=stream, upto=upto, types=named, wanted=read)
+        return map(_fact, found)
+    types_named = None if named is None else tuple(named)
+    events: Iterable[Event] = memory.events(stream=stream, types=types_named)
     if upto is not None:
         events = takewhile(lambda event: event.seq <= upto, events)
     return map(_fact, map(_raw, events))
+
+
+def events_sieved(
+    memory: LogBackend,
+    *,
+    session_id: str | None,
+    types: frozenset[str] | None,
+    wanted: Wanted,
+    may: Callable[[bytes], bool],
+) -> Iterator[Event | Fact]:
+    """Events by seq without those that `may` tells of that nothing in them is looked for.
+
+    Of what has no content, or is damaged, its fact. Of a backend that is not of the engine nothing
+    is sieved.
+
+    Args:
+        types: Only of these types, and of what is forgotten, lost or not to be read.
+        wanted: Whether an event is looked at.
+        may: Told of stored bytes, whether they may hold what is looked for. Asked about messages,
+            progress, checkpoints and types of others.
+
+    Raises:
+        StorageError: The log cannot be read. What is damaged is a fact, not an error.
+    """
+    stream = None if session_id is None else session_stream(session_id)
+    named = None if types is None else types | _GONE.keys()
+    if not isinstance(memory, JournalReads):
+        for one in memory.events(stream=stream, types=None if named is None else tuple(named)):
+            if one.type in _GONE or wanted(_raw(one).envelope):
+                yield one
+        return
+    for raw in raw_events(memory, stream=stream, types=named, wanted=wanted):
+        event = raw.envelope
+        is_gone = event.type in _GONE or raw.problem is not None or raw.is_erased
+        if is_gone:
+            yield _fact(raw)
+        elif wanted(event):
+            sieved = raw.data is not None and (event.type in _SIEVED or "." in event.type)
+            if not sieved or may(raw.data or b""):
+                yield memory.event(event.seq)
 
 
 def facts_of(memory: LogBackend, events: Iterable[Envelope]) -> Iterator[Fact]:
@@ -205,6 +252,12 @@ def always(event: Envelope) -> bool:
     """Every payload."""
     del event
     return True
+
+
+def never(event: Envelope) -> bool:
+    """No payload."""
+    del event
+    return False
 
 
 def time_ns(event: Envelope) -> int:
@@ -235,6 +288,13 @@ def _fact(raw: RawEvent) -> Fact:
 
 
 _KEPT = State.KEPT
+_SIEVED = frozenset(
+    {
+        EventType.TRANSCRIPT_APPENDED,
+        EventType.PROGRESS_APPENDED,
+        EventType.CHECKPOINT_RECORDED,
+    }
+)
 _GONE = {FORGOTTEN: State.FORGOTTEN, EventType.EVENT_LOST: State.LOST}
 
 
@@ -373,7 +433,13 @@ def _plain_session(plain: JsonObject) -> StoredSession:
         _plain_features(plain),
         [stored.store_progress(one) for one in entries],
         [stored.store_checkpoint(one) for one in checkpoints],
+        *_origin(plain),
     )
+
+
+def _origin(plain: JsonObject) -> tuple[str | None, int | None]:
+    origin, seq = plain.get("origin"), plain.get("origin_seq")
+    return origin if isinstance(origin, str) else None, seq if isinstance(seq, int) else None
 
 
 _PLAIN: dict[str, Callable[[JsonObject], object]] = {

@@ -56,9 +56,13 @@ NAMES = {
         ModelBackend
     """,
     "fmemory.replay": """
-        ByteShare Change changes Delta EventLine FeatureFlip NoteLine page Part Regression
-        report RunReport runs RunSort RunState RunSummary TimeGap ToolError UnansweredCall
-        UnreadableEvent
+        Attribution bisect Bisection BisectionStep blame BlamedPart ByteShare CallAt
+        CallParting Change ChangeKind changes Check compare Delta EVENT_TYPES EventLine
+        feature_check FeatureDifference FeatureFlip FoundRecord FoundRecords grep
+        LinesDifference Match Matches MessageParting NoteLine page Part records Regression
+        report RunDiff RunReport runs RunSort RunState RunSummary session_state tells_error
+        text_check TextAt TextPlace TimeGap ToolError transcript TranscriptCall TranscriptEntry
+        TranscriptResult UnansweredCall UnreadableEvent Verdict
     """,
     "fmemory.signing": """
         PrivateKey PublicKey read_signed_head sign_head SignedHead

@@ -14,11 +14,15 @@ from fmemory_tools._options import STORE_HELP, examples
 from fmemory_tools._usage import Command, Commands
 from fmemory_tools.commands import (
     backup,
+    bisect,
+    blame,
     compact,
     copy,
     demo,
     diff,
     dump,
+    fork,
+    grep,
     head,
     history,
     html,
@@ -26,6 +30,7 @@ from fmemory_tools.commands import (
     keygen,
     load,
     log,
+    records,
     repair,
     report,
     runs,
@@ -35,6 +40,7 @@ from fmemory_tools.commands import (
     stats,
     step,
     tail,
+    transcript,
     verify,
 )
 
@@ -77,6 +83,12 @@ app.command(cls=Command, epilog=diff.EPILOG)(diff.diff)
 app.command(cls=Command, epilog=history.EPILOG)(history.history)
 app.command(cls=Command, epilog=step.EPILOG)(step.step)
 app.command(cls=Command, epilog=tail.EPILOG)(tail.tail)
+app.command(cls=Command, epilog=transcript.EPILOG)(transcript.transcript)
+app.command(cls=Command, epilog=blame.EPILOG)(blame.blame)
+app.command(cls=Command, epilog=bisect.EPILOG)(bisect.bisect)
+app.command(cls=Command, epilog=grep.EPILOG)(grep.grep)
+app.command(cls=Command, epilog=records.EPILOG)(records.records)
+app.command(cls=Command, epilog=fork.EPILOG)(fork.fork)
 app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
 app.command(cls=Command, epilog=head.EPILOG)(head.head)
 app.command(cls=Command, epilog=keygen.EPILOG)(keygen.keygen)

@@ -1,4 +1,4 @@
-"""`fmemory diff`: what changed in a session between two places in the log."""
+"""`fmemory diff`: what changed in a session between two places, or how two runs differ."""
 
 from __future__ import annotations
 
@@ -20,20 +20,35 @@ EPILOG = examples(
     "fmemory diff 8 12",
     "fmemory diff '1h ago' 812 --session login",
     "fmemory diff 0 12 --json",
+    "fmemory diff run-1 run-2",
     note="Exit code: 0 the same, 1 different, or compared only up to a damaged event.",
 )
 MESSAGES_SHOWN = 10
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A sequence number or a time; 0 = empty.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="A sequence number or a time.")],
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="A sequence number (0 = empty), a time, or a run's id."),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one of the same kind.")],
     session: SessionOption = None,
+    as_runs: Annotated[
+        bool | None,
+        typer.Option(
+            "--runs/--places",
+            help="What A and B are, where they could be both.",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonOption = False,
     utc: UtcOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Show what changed in a session between A and B.
+    """Show what changed between A and B, or how two runs differ.
+
+    Of two places in the log, what changed in a session; of two runs, the first message and the
+    first tool call in which they differ, and how features, checkpoints, progress and notes do.
 
     Of features that were flipped it says who did it, in which event, and why. A time is when
     events were recorded; for imported ones that is when they were imported.
@@ -41,10 +56,15 @@ def diff(
     from fmemory_tools._console import print_json, print_session
     from fmemory_tools._damage import load_state, refuse_damage
     from fmemory_tools._failure import FINDING
+    from fmemory_tools._run_diff import print_runs, runs_meant
     from fmemory_tools._sessions import choose_session, view_at
     from fmemory_tools._store import reading
 
     with reading(store) as memory:
+        runs = None if as_runs is False else runs_meant(memory, a, b, session, sure=bool(as_runs))
+        if runs is not None:
+            differ = print_runs(memory, *runs, json=json, utc=utc)
+            raise typer.Exit(FINDING if differ else 0)
         old, old_moment = view_at(memory, a, "A", utc=utc)
         new, new_moment = view_at(memory, b, "B", utc=utc)
         session_id = choose_session(memory, session, max(old, new, key=_seq), utc=utc)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fmemory_tools._options import NamespaceOption, StoreOption, examples
-
-if TYPE_CHECKING:
-    from fmemory import LogBackend
 
 EPILOG = examples(
     "fmemory dump notes.jsonl",
@@ -43,6 +40,7 @@ def dump(
 
     from fmemory_tools._console import print_text, progress
     from fmemory_tools._failure import FINDING, Failure
+    from fmemory_tools._namespaces import no_namespace, tell_others
     from fmemory_tools._sessions import namespaces
     from fmemory_tools._store import reading
     from fmemory_tools._summary import parse_namespace
@@ -50,7 +48,7 @@ def dump(
     labels = parse_namespace(namespace)
     with reading(store) as memory:
         if labels and not any(one == labels for one in namespaces(memory, labels)):
-            raise Failure(_no_namespace(memory, namespace or ""), FINDING)
+            raise Failure(no_namespace(memory, namespace or "", "nothing was written"), FINDING)
         if str(file) == "-":
             memory.dump(sys.stdout, labels)
         elif file.exists() and not force:
@@ -60,33 +58,4 @@ def dump(
                 count = memory.dump(file, labels)
             print_text(f"{count} record{'' if count == 1 else 's'} written to {file}")
         if namespace is None:
-            _tell_others(memory)
-
-
-def _no_namespace(memory: LogBackend, given: str) -> str:
-    from fmemory_tools._sessions import name_some, namespaces
-    from fmemory_tools._summary import show_stream
-
-    names = sorted(show_stream(one) for one in namespaces(memory) if one)
-    alike = [name for name in names if name.startswith(given)] or names
-    there = f"there are: {name_some(alike)}" if alike else "there is only the root namespace"
-    return f"no namespace {given!r}, so nothing was written; {there}"
-
-
-def _tell_others(memory: LogBackend) -> None:
-    """On stderr: which records are not in the file, because they are in other namespaces."""
-    from fmemory_tools._sessions import name_some, namespaces
-    from fmemory_tools._summary import show_stream
-
-    counts = {
-        show_stream(one): memory.count(memory.count_request(namespace=one)).count
-        for one in namespaces(memory)
-        if one
-    }
-    named = [f"{name} ({count:,})" for name, count in sorted(counts.items()) if count]
-    if named:
-        total = sum(counts.values())
-        records = f"{total:,} record{'' if total == 1 else 's'}"
-        where = f"namespace{'' if len(named) == 1 else 's'} {name_some(named)}"
-        words = f"{records} of {where} not dumped; --namespace A/B dumps one of them"
-        typer.echo(f"fmemory: {words}", err=True)
+            tell_others(memory, "dumped", "dumps")

@@ -14,8 +14,15 @@ if TYPE_CHECKING:
     from fmemory import Event, LogBackend
     from fmemory_tools._damage import Damaged
 
-EPILOG = examples("fmemory tail", "fmemory tail --from 812", "fmemory tail --json | jq .type")
+EPILOG = examples(
+    "fmemory tail",
+    "fmemory tail --from 812",
+    "fmemory tail --json | jq .type",
+    "fmemory tail --until error || echo 'it broke'",
+    note="Exit code: 0 it was stopped or --count was reached, 1 what --until names has come.",
+)
 EVENTS_BEFORE = 10
+ERROR = "error"
 
 
 def tail(
@@ -39,22 +46,35 @@ def tail(
             show_default=False,
         ),
     ] = None,
+    until: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--until",
+            metavar="TYPE|error",
+            help="Stop at an event of this type, or one that tells of an error: a failed tool"
+            " call, or a run that failed. Looks at events written from now on, or from --from on."
+            " Can be repeated.",
+        ),
+    ] = None,
     json: JsonOption = False,
     utc: UtcOption = False,
     store: StoreOption = None,
 ) -> None:
     """Show events as they are written, until Ctrl-C.
 
-    Other processes may write them.
+    Other processes may write them. With --until a script can wait for what it names.
     """
     import sys
     from itertools import islice
 
     from fmemory_tools._damage import Damaged, readable
     from fmemory_tools._event_list import EventColumns, print_event
+    from fmemory_tools._failure import FINDING
     from fmemory_tools._sessions import newest_seq
     from fmemory_tools._store import reading
 
+    awaited = frozenset(until or ())
+    _check_types(awaited)
     with reading(store) as memory:
         newest = newest_seq(memory)
         begin = max(0, newest - EVENTS_BEFORE) if after is None else after - 1
@@ -66,9 +86,34 @@ def tail(
             whole = [event for event in sample if not isinstance(event, Damaged)]
             columns = EventColumns(whole, utc=utc, complete=False)
             columns.print_header()
+        looked_at = newest if after is None else begin
         for event in islice(_following(memory, begin), count):
             print_event(event, columns)
             sys.stdout.flush()
+            if event.seq > looked_at and _is_awaited(event, awaited):
+                raise typer.Exit(FINDING)
+
+
+def _check_types(awaited: frozenset[str]) -> None:
+    """Refuse a type that no event can have: the wait would never end."""
+    from fmemory import replay
+    from fmemory_tools._failure import Failure
+
+    for name in sorted(awaited - {ERROR}):
+        if "." not in name and name not in replay.EVENT_TYPES:
+            raise Failure(
+                f"--until: expected {ERROR}, a type with a dot, or one of"
+                f" {', '.join(sorted(replay.EVENT_TYPES))}, got {name!r}"
+            )
+
+
+def _is_awaited(event: Event | Damaged, awaited: frozenset[str]) -> bool:
+    from fmemory import replay
+    from fmemory_tools._damage import Damaged
+
+    if isinstance(event, Damaged):
+        return False
+    return event.type in awaited or (ERROR in awaited and replay.tells_error(event))
 
 
 def _following(memory: LogBackend, after: int) -> Iterator[Event | Damaged]:

@@ -1,0 +1,165 @@
+"""What a stored message says, part by part: words, thinking, tool calls, results.
+
+Providers put the same things in different places: Anthropic in content blocks, OpenAI in fields of
+the message. Here both are read, from a message as plain data, and nothing is read twice. Blocks of
+other kinds are named, so that a reader knows that there is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fmemory._json_values import JsonObject, JsonValue
+from fmemory._message_parts import text_of_blocks
+from fmemory.replay._failures import failure_in
+
+__all__ = ["NOTHING", "Answer", "Call", "Parts", "as_answer", "parts_of"]
+
+_READ = frozenset({"text", "input_text", "output_text", "thinking", "tool_use", "tool_result"})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool that the assistant wants called."""
+
+    id: str
+    name: str
+    arguments: JsonObject | str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool answered: the call it answers, if that is named, and its text."""
+
+    call_id: str | None
+    text: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A message taken apart; `others` are the types of blocks that are none of these."""
+
+    role: str
+    text: str
+    thinking: str
+    calls: tuple[Call, ...]
+    answers: tuple[Answer, ...]
+    others: tuple[str, ...]
+    is_error: bool
+
+
+NOTHING = Parts("", "", "", (), (), (), False)
+
+
+def as_answer(parts: Parts) -> Parts:
+    """The parts of a message that is the answer to a call without an id."""
+    if parts.answers:
+        return parts
+    failed = parts.is_error or failure_in(parts.text) is not None
+    answer = Answer(None, parts.text, failed)
+    return replace(parts, text="", answers=(answer,), is_error=failed)
+
+
+def parts_of(message: JsonObject) -> Parts:
+    """The parts of a message as `Message.to_dict` gives it.
+
+    >>> parts_of({"role": "tool", "content": "4", "tool_call_id": "c1"}).answers
+    (Answer(call_id='c1', text='4', is_error=False),)
+    """
+    blocks = _list(message.get("blocks"))
+    is_error = message.get("is_error") is True
+    answers = tuple(_answers_of(blocks, is_error=is_error))
+    text = str(message.get("content") or "")
+    answered = message.get("tool_call_id")
+    if answers:
+        text = text_of_blocks([one for one in blocks if _kind(one) != "tool_result"])
+    elif message.get("role") == "tool" or isinstance(answered, str):
+        call_id = answered if isinstance(answered, str) else None
+        answers, text = (_answer(call_id, text, is_error=is_error),), ""
+    return Parts(
+        role=str(message.get("role") or ""),
+        text=text,
+        thinking="\n".join(_thinking_of(blocks)),
+        calls=tuple(_calls_of(message, blocks)),
+        answers=answers,
+        others=tuple(_others_of(blocks)),
+        is_error=is_error or any(one.is_error for one in answers),
+    )
+
+
+def _calls_of(message: JsonObject, blocks: Sequence[JsonValue]) -> Iterator[Call]:
+    seen: set[str] = set()
+    for call in _list(message.get("tool_calls")):
+        if isinstance(call, dict):
+            seen.add(str(call.get("id")))
+            yield _call(call, "arguments")
+    # A message made by hand may name its calls in its blocks only.
+    for block in blocks:
+        if not isinstance(block, dict) or block.get("type") != "tool_use":
+            continue
+        if str(block.get("id")) not in seen:
+            seen.add(str(block.get("id")))
+            yield _call(block, "input")
+    if not seen:
+        yield from _nameless_call(message)
+
+
+def _nameless_call(message: JsonObject) -> Iterator[Call]:
+    """The action that SWE-agent notes beside a message where the model calls no tools."""
+    kept = _dict(_dict(message.get("metadata")).get("openai"))
+    action = _dict(kept.get("verbatim")).get("action")
+    if message.get("role") == "assistant" and isinstance(action, str) and action.strip():
+        program, *arguments = action.strip().split(None, 1)
+        yield Call("", program, "".join(arguments))
+
+
+def _call(plain: JsonObject, key: str) -> Call:
+    arguments = plain.get(key)
+    kept = arguments if isinstance(arguments, dict | str) else {}
+    return Call(str(plain.get("id") or ""), str(plain.get("name") or ""), kept)
+
+
+def _answers_of(blocks: Sequence[JsonValue], *, is_error: bool) -> Iterator[Answer]:
+    found = [block for block in blocks if _kind(block) == "tool_result"]
+    for block in found:
+        assert isinstance(block, dict)
+        answered = block.get("tool_use_id")
+        # The message's own mark is that of its only result; of several each has its own.
+        failed = block.get("is_error") is True or (is_error and len(found) == 1)
+        call_id = answered if isinstance(answered, str) else None
+        yield _answer(call_id, text_of_blocks([block]), is_error=failed)
+
+
+def _answer(call_id: str | None, text: str, *, is_error: bool) -> Answer:
+    return Answer(call_id, text, is_error or failure_in(text) is not None)
+
+
+def _thinking_of(blocks: Sequence[JsonValue]) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, dict) and block.get("type") == "thinking":
+            thought = block.get("thinking")
+            if isinstance(thought, str) and thought:
+                yield thought
+
+
+def _others_of(blocks: Sequence[JsonValue]) -> Iterator[str]:
+    for block in blocks:
+        kind = _kind(block)
+        if kind == "tool_result" and isinstance(block, dict):
+            yield from _others_of(_list(block.get("content")))
+        elif kind not in _READ and not isinstance(block, str):
+            yield kind
+
+
+def _kind(block: JsonValue) -> str:
+    return str(block.get("type") or "block") if isinstance(block, dict) else ""
+
+
+def _dict(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,349 @@
+"""The conversation of a session, message by message, with the event that holds each.
+
+A transcript is folded from the session's own events, so every message has its seq, its run and who
+wrote it, and what can no longer be read stays visible as a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
+
+from fmemory._json_values import JsonObject, JsonValue
+from fmemory._model import Model
+from fmemory.errors import ContractError, Reason
+from fmemory.replay._facts import State, facts, never
+from fmemory.replay._parts import NOTHING, Parts, as_answer, parts_of
+from fmemory.replay._reading import FORGOTTEN, LOST, events_upto, moment_of
+from fmemory.replay.models import UnreadableEvent
+
+if TYPE_CHECKING:
+    from fmemory.backend import LogBackend
+    from fmemory.log_models import Event
+
+__all__ = [
+    "TRANSCRIPT_TYPES",
+    "TranscriptCall",
+    "TranscriptEntry",
+    "TranscriptResult",
+    "entries_of",
+    "messages_in",
+    "transcript",
+]
+
+_APPENDED = "transcript_appended"
+_TRUNCATED = "transcript_truncated"
+_DELETED = "session_deleted"
+_READ_BEFORE = 100
+"""Messages that are read before the last ones, for the names of tools that these answer."""
+TRANSCRIPT_TYPES = (_APPENDED, _TRUNCATED, _DELETED)
+"""Types of the events that a transcript is folded from."""
+
+
+class TranscriptCall(Model, frozen=True):
+    """A tool call.
+
+    Attributes:
+        id: What its answer refers to; empty where the harness gives calls no ids.
+        name: The tool; for such a harness the program that was called.
+        arguments: As the assistant gave them; text where that is no JSON object.
+        answer_seq: The event that answers it; None = nothing does.
+        is_error: Whether the answer reports a failure.
+    """
+
+    id: str
+    name: str
+    arguments: JsonObject | str = msgspec.field(default_factory=dict)
+    answer_seq: int | None = None
+    is_error: bool = False
+
+
+class TranscriptResult(Model, frozen=True):
+    """What a tool answered.
+
+    Attributes:
+        call_id: The call it answers; None where it names none.
+        name: The tool, where the call is in the transcript.
+        text: The answer's text.
+        is_error: Whether it reports a failure, by its mark or its own words.
+    """
+
+    call_id: str | None
+    name: str | None
+    text: str
+    is_error: bool = False
+
+
+class TranscriptEntry(Model, frozen=True):
+    """One message, or an event that can no longer tell what it said.
+
+    Attributes:
+        seq: The event that holds it.
+        number: Of the message among those that can be read, from 1; None for a gap. Where only the
+            last ones are asked for, those long before count whether they can be read or not.
+        role: Who speaks: system, user, assistant or tool; empty for a gap.
+        time: When it was made, else when it happened, else when it was recorded; UTC. None where
+            the event is damaged.
+        text: The words, without those of results.
+        thinking: What the assistant thought aloud.
+        calls: Tools it wants called.
+        results: What tools answered.
+        others: Types of content blocks that are none of these, such as image.
+        is_error: A result reports a failure, or the message is an error itself.
+        run_id: The run that wrote it.
+        actor: Who wrote it.
+        blocks: The provider's own content blocks, as they came.
+        gap: Why there is nothing to read; None for a message.
+    """
+
+    seq: int
+    number: int | None
+    role: str
+    time: datetime | None = None
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[TranscriptCall, ...] = ()
+    results: tuple[TranscriptResult, ...] = ()
+    others: tuple[str, ...] = ()
+    is_error: bool = False
+    run_id: str | None = None
+    actor: str | None = None
+    blocks: tuple[JsonValue, ...] = ()
+    gap: UnreadableEvent | None = None
+
+
+def transcript(
+    memory: LogBackend,
+    session_id: str,
+    *,
+    run_id: str | None = None,
+    at: int | datetime | None = None,
+    last: int | None = None,
+) -> tuple[TranscriptEntry, ...]:
+    """The messages of a session as of a moment, oldest first, with their events.
+
+    Args:
+        run_id: Only what this run wrote; gaps are left in, because nobody knows whose they are.
+        at: As of this event, or time of recording; None = now.
+        last: Only so many entries, 1 or more; None = all.
+
+    Raises:
+        NotFound: There is no such session, or not yet; or no event `at`.
+        ContractError: An argument breaks a rule.
+        StorageError: The store failed. A damaged event is a gap, not an error.
+
+    Cost: O(messages of the session), or with `last` its envelopes and little more than that many
+        messages; other sessions are not read. Writes nothing.
+
+    >>> import fmemory
+    >>> with fmemory.open(":memory:") as memory:
+    ...     call = fmemory.ToolCall("c1", "add", {"a": 1})
+    ...     asked = fmemory.Message("assistant", "adding", tool_calls=[call])
+    ...     _ = memory.append_transcript_messages("s", [asked])
+    ...     [(one.seq, one.text, one.calls[0].answer_seq) for one in transcript(memory, "s")]
+    [(1, 'adding', None)]
+    """
+    if last is not None and (type(last) is not int or last < 1):
+        raise ContractError(
+            f"expected 1 or more, got {last!r}", where="last", reason=Reason.OUT_OF_RANGE
+        )
+    upto = moment_of(memory, session_id, at)
+    after, before = 0, 0
+    if last is not None:
+        after, before = _window(memory, session_id, upto, run_id, last)
+    events = events_upto(memory, session_id, upto, TRANSCRIPT_TYPES, after=after)
+    entries = [one for one in entries_of(events, before=before) if _is_of(one, run_id)]
+    return tuple(entries if last is None else entries[-last:])
+
+
+def entries_of(
+    events: Iterable[Event | UnreadableEvent], *, before: int = 0
+) -> Iterator[TranscriptEntry]:
+    """The entries that events of one session make, with calls and answers brought together.
+
+    Args:
+        before: Messages of events before these.
+    """
+    said = _fold(events, before)
+    names: dict[str, str] = {}
+    answers = _answers(said)
+    number = before
+    for position, one in enumerate(said):
+        if isinstance(one.event, UnreadableEvent):
+            yield TranscriptEntry(one.event.seq, None, "", gap=one.event)
+            continue
+        number += 1
+        names.update({call.id: call.name for call in one.parts.calls if call.id})
+        yield _entry(one, number, position, names, answers)
+
+
+class _Place(NamedTuple):
+    """An event with messages, or one that cannot tell: its seq, how many, and of which run."""
+
+    seq: int
+    message_count: int
+    run_id: str | None
+    is_forgotten: bool = False
+
+
+def _window(
+    memory: LogBackend, session_id: str, upto: int, run_id: str | None, last: int
+) -> tuple[int, int]:
+    """After which event to read for the last entries, and how many messages are before that.
+
+    Cost: O(events of the session), envelopes only.
+    """
+    places = _places(memory, session_id, upto)
+    missing, first = last + _READ_BEFORE, len(places)
+    while first and missing > 0:
+        first -= 1
+        if run_id is None or places[first].run_id in (run_id, None):
+            missing -= max(1, places[first].message_count)
+    if first == 0:
+        return 0, 0
+    return places[first].seq - 1, sum(one.message_count for one in places[:first])
+
+
+def _places(memory: LogBackend, session_id: str, upto: int) -> list[_Place]:
+    """Where the messages of a transcript lie, without reading them."""
+    places: list[_Place] = []
+    total = 0
+    types = frozenset(TRANSCRIPT_TYPES)
+    for fact in facts(memory, session_id=session_id, upto=upto, types=types, wanted=never):
+        event = fact.event
+        if event.type == _DELETED or (places and places[-1].is_forgotten):
+            places, total = [], 0
+        if event.type == _APPENDED:
+            places.append(_Place(event.seq, event.count, event.run_id))
+            total += event.count
+        elif event.type == _TRUNCATED:
+            while places and total - places[-1].message_count >= event.count:
+                total -= places.pop().message_count
+            if total > event.count:
+                kept = places[-1].message_count - (total - event.count)
+                places[-1] = places[-1]._replace(message_count=kept)
+                total = event.count
+        elif event.type != _DELETED:
+            places.append(_Place(event.seq, 0, None, fact.state is State.FORGOTTEN))
+    return places
+
+
+@dataclass(slots=True)
+class _Said:
+    """A message of the fold and its event; or what is left of an event, without parts."""
+
+    event: Event | UnreadableEvent
+    parts: Parts = NOTHING
+    message: JsonObject = field(default_factory=dict)
+
+
+def _fold(events: Iterable[Event | UnreadableEvent], before: int) -> list[_Said]:
+    said: list[_Said] = []
+    for event in events:
+        if isinstance(event, UnreadableEvent):
+            if event.type in ("", FORGOTTEN, LOST, _APPENDED):
+                said.append(_Said(event))
+        elif event.type == _DELETED:
+            said.clear()
+        elif event.type == _TRUNCATED:
+            said = _truncated(said, event, before)
+        else:
+            _append(said, event)
+    return said
+
+
+def _append(said: list[_Said], event: Event) -> None:
+    # Only a deleted session is forgotten, so what is told after that belongs to a new one.
+    if said and _is_forgotten(said[-1].event):
+        said.clear()
+    for message in messages_in(event):
+        parts = parts_of(message)
+        waiting = said[-1].parts.calls if said else ()
+        if parts.role == "user" and len(waiting) == 1 and not waiting[0].id:
+            parts = as_answer(parts)
+        said.append(_Said(event, parts, message))
+
+
+def _is_forgotten(event: Event | UnreadableEvent) -> bool:
+    return isinstance(event, UnreadableEvent) and event.state == State.FORGOTTEN
+
+
+def messages_in(event: Event) -> list[JsonObject]:
+    """The messages of an event that appends some, as plain data."""
+    data = event.data if isinstance(event.data, dict) else {}
+    found = data.get("messages")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _truncated(said: list[_Said], event: Event, before: int) -> list[_Said]:
+    keep = event.data.get("keep") if isinstance(event.data, dict) else None
+    assert isinstance(keep, int), "a truncation says how many it keeps"
+    kept: list[_Said] = []
+    count = before
+    for one in said:
+        is_message = not isinstance(one.event, UnreadableEvent)
+        count += is_message
+        if not is_message or count <= keep:
+            kept.append(one)
+    return kept
+
+
+_Answers: TypeAlias = dict[str | int, tuple[int, bool]]
+"""Call id, or position of the message with a nameless call → the event that answers, and how."""
+
+
+def _answers(said: Sequence[_Said]) -> _Answers:
+    found: _Answers = {}
+    for position, one in enumerate(said):
+        for answer in one.parts.answers:
+            key = position - 1 if answer.call_id is None else answer.call_id
+            found.setdefault(key, (one.event.seq, answer.is_error))
+    return found
+
+
+def _entry(
+    said: _Said, number: int, position: int, names: dict[str, str], answers: _Answers
+) -> TranscriptEntry:
+    event, parts = said.event, said.parts
+    assert not isinstance(event, UnreadableEvent)
+    blocks = said.message.get("blocks")
+    calls = [
+        TranscriptCall(
+            call.id, call.name, call.arguments, *answers.get(call.id or position, (None, False))
+        )
+        for call in parts.calls
+    ]
+    results = [
+        TranscriptResult(one.call_id, names.get(one.call_id or ""), one.text, one.is_error)
+        for one in parts.answers
+    ]
+    return TranscriptEntry(
+        seq=event.seq,
+        number=number,
+        role=parts.role,
+        time=_time_of(event, said.message),
+        text=parts.text,
+        thinking=parts.thinking,
+        calls=tuple(calls),
+        results=tuple(results),
+        others=parts.others,
+        is_error=parts.is_error,
+        run_id=event.run_id,
+        actor=event.actor,
+        blocks=tuple(blocks) if isinstance(blocks, list) else (),
+    )
+
+
+def _time_of(event: Event, message: JsonObject) -> datetime:
+    created = message.get("created_at")
+    if isinstance(created, str):
+        return datetime.fromisoformat(created)
+    return event.occurred_at or event.recorded_at
+
+
+def _is_of(entry: TranscriptEntry, run_id: str | None) -> bool:
+    return run_id is None or entry.gap is not None or entry.run_id == run_id
