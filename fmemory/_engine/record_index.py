@@ -27,36 +27,41 @@ _EMPTY_ROWS: RowArray = np.empty(0, np.int64)
 
 
 class Column(Generic[Scalar]):
-    """A numpy array that grows at its end; a view taken before stays valid and keeps its values."""
+    """A numpy array that grows at its end; a view taken before stays valid and keeps its values.
 
-    __slots__ = ("_array", "size")
+    Attributes:
+        array: Where the values are, with room for more.
+        size: How many there are.
+    """
+
+    __slots__ = ("array", "size")
 
     def __init__(self, dtype: type[Scalar]) -> None:
-        self._array: npt.NDArray[Scalar] = np.empty(0, dtype)
+        self.array: npt.NDArray[Scalar] = np.empty(0, dtype)
         self.size = 0
 
     @property
     def view(self) -> npt.NDArray[Scalar]:
         """The values so far, without a copy."""
-        return self._array[: self.size]
+        return self.array[: self.size]
 
     @property
     def memory(self) -> memoryview:
         """The whole array as a memoryview, whose single items cost half of what numpy's do."""
-        return self._array.data
+        return self.array.data
 
     def item(self, number: int) -> Any:
         """One value as a Python number."""
-        return self._array.item(number)
+        return self.array.item(number)
 
     def extend(self, values: npt.NDArray[Scalar] | Scalar, count: int) -> None:
         """Append `count` values: an array of them, or one value for all."""
         size = self.size
-        if size + count > len(self._array):
-            grown = np.empty(max(size + count, size + (size >> 2) + 16), self._array.dtype)
-            grown[:size] = self._array[:size]
-            self._array = grown
-        self._array[size : size + count] = values
+        if size + count > len(self.array):
+            grown = np.empty(max(size + count, size + (size >> 2) + 16), self.array.dtype)
+            grown[:size] = self.array[:size]
+            self.array = grown
+        self.array[size : size + count] = values
         self.size = size + count
 
 
@@ -163,7 +168,7 @@ class RecordIndex:
 
     def place_of(self, row: int) -> tuple[int, float]:
         """Loc and timestamp of one row."""
-        return self._locs.item(row), self._timestamps.item(row)
+        return self._locs.array.item(row), self._timestamps.array.item(row)
 
     def locs_of(self, rows: Sequence[int] | RowArray) -> UInt64Array:
         """uint64, shape (n,): the places of these rows."""
