@@ -225,6 +225,20 @@ class PutRequest(_WriteOptions, frozen=True):
             expected_revision: int | None = None,
         ) -> None: ...
 
+    def __post_init__(self) -> None:
+        records = self.records
+        # One record and nothing else, as most puts are: there is nothing to convert.
+        if (
+            type(records) is tuple
+            and len(records) == 1
+            and type(records[0]) is MemoryRecord
+            and self.event_id is None
+            and self.expected_revision is None
+            and type(self) is PutRequest
+        ):
+            return
+        super().__post_init__()
+
 
 class PutResult(Model, frozen=True):
     """How many records were written; the receipt if the backend keeps a log."""
@@ -412,7 +426,7 @@ def check_put(request: PutRequest) -> list[MemoryRecord]:
         DuplicateRecord: An id is named twice in one namespace.
     """
     records = check_records(request.records)
-    if not records:
+    if len(records) <= 1:
         return records
     ids_of: dict[tuple[str, ...], list[str]] = {}
     for record in records:

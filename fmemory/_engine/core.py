@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from fmemory._engine.async_writer import AsyncWriter, current_deferral
 from fmemory._engine.auto_compact import AutoCompactor
@@ -25,7 +27,7 @@ from fmemory.log_models import Receipt
 T = TypeVar("T")
 
 
-class _Outcome(NamedTuple):
+class _Outcome(msgspec.Struct, frozen=True):
     """What one operation did inside its plan."""
 
     finish: Callable[[Receipt], object]

@@ -184,7 +184,7 @@ class Projection:
                     if fold is None:
                         fold = folds[item.stream] = _new_fold(item.stream)
                     _apply(fold, item)
-                    if _is_forgotten_deletion(item):
+                    if type(item) is Envelope and _is_forgotten_deletion(item):
                         doubted.add(item.stream)
                 is_doubted = bool(doubted) and _holds_forgotten(
                     reader, upto, None, [folds[stream] for stream in doubted]
@@ -201,16 +201,16 @@ class Projection:
 
 
 def _apply(fold: StreamFold, item: Envelope | RowRun) -> None:
-    if isinstance(item, Envelope):
-        fold.apply(item)
-    else:
+    if isinstance(item, RowRun):
         assert isinstance(fold, RecordsFold)
         fold.apply_run(item)
+    else:
+        fold.apply(item)
 
 
-def _is_forgotten_deletion(item: Envelope | RowRun) -> bool:
-    """Whether an item is what is left of a deletion: only that is named as its own end."""
-    return isinstance(item, Envelope) and item.type == FORGOTTEN and item.count == item.seq
+def _is_forgotten_deletion(event: Envelope) -> bool:
+    """Whether an event is what is left of a deletion: only that is named as its own end."""
+    return event.type == FORGOTTEN and event.count == event.seq
 
 
 def _holds_forgotten(

@@ -51,7 +51,8 @@ def get_result(records: tuple[MemoryRecord, ...], missing: tuple[str, ...]) -> G
     """The result of a get."""
     made = _new_get()
     force_setattr(made, "records", records)
-    force_setattr(made, "missing", missing)
+    if missing:
+        force_setattr(made, "missing", missing)
     return made
 
 

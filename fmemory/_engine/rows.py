@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,7 +29,7 @@ KEY_BYTES_MAX = 16 * 1024 * 1024
 """Most bytes of record ids in one event: they stand in the frame's meta."""
 
 
-class NamespacePut(NamedTuple):
+class NamespacePut(msgspec.Struct, frozen=True, gc=False):
     """The events that put some records of one namespace, in write order."""
 
     namespace: tuple[str, ...]

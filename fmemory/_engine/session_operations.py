@@ -7,7 +7,6 @@ is done before, outside of every lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,7 +31,7 @@ from fmemory_segments.event import EVENT_BYTES_MAX
 _NOTHING = Blob(b"")
 
 
-class WriteOptions(NamedTuple):
+class WriteOptions(msgspec.Struct, frozen=True, gc=False):
     """What every write carries besides its content."""
 
     audit: Audit

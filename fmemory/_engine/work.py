@@ -9,8 +9,9 @@ operation of a batch sees the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
+
+import msgspec
 
 from fmemory._audit import Audit
 from fmemory._engine.projection import Projection
@@ -28,8 +29,7 @@ Finish: TypeAlias = "Callable[[Receipt], T]"
 Operation: TypeAlias = "Callable[[Work], Callable[[Receipt], T]]"
 
 
-@dataclass(frozen=True, slots=True)
-class Emission:
+class Emission(msgspec.Struct, frozen=True, gc=False):
     """What an operation appends to one stream: an event without its revision."""
 
     type: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from fmemory.errors import MemoryBackendError
 from fmemory.journal import (

@@ -67,7 +67,8 @@ CAPACITY_MIN = 64
 _FRAME, _STREAM, _SLOT, _MATRIX, _SHAPE = range(5)
 _START, _LENGTH, _CRC, _EMBEDDING = range(4)
 _U32 = Struct("<I")
-_EVENT_AND_END = Struct("<IIIIIIII")
+_EVENT_AND_END = Struct("<I4xIII8xI")  # without its stream; of the next event its slot
+_ROW_MASK = (1 << LOC_ROW_BITS) - 1
 
 
 class SegmentIndex:
@@ -219,12 +220,10 @@ class SegmentIndex:
         Cost: about 1.5 µs.
         """
         event = (loc >> LOC_ROW_BITS) - self.base_seq
-        row = loc & (1 << LOC_ROW_BITS) - 1
+        row = loc & _ROW_MASK
         if not 0 <= event < self.event_count:
             raise KeyError(loc)
-        frame, _stream, first, matrix, shape, _frame, _stream, end = _EVENT_AND_END.unpack_from(
-            self._event_bytes, 20 * event
-        )
+        frame, first, matrix, shape, end = _EVENT_AND_END.unpack_from(self._event_bytes, 20 * event)
         dtype = shape & 3
         if first + row >= end or not 1 <= dtype <= 2:
             raise KeyError(loc)
@@ -233,7 +232,7 @@ class SegmentIndex:
         )
         if not start:
             raise KeyError(loc)
-        offset = ALIGNMENT * int(self._frames[frame])
+        offset = ALIGNMENT * self._frames.item(frame)
         dim = shape >> 2
         vector_offset = offset + matrix + row * dim * ITEM_BYTES[dtype]
         return RowPlace(
@@ -253,12 +252,10 @@ class SegmentIndex:
         Cost: about 6 µs, however many rows.
         """
         event = (loc >> LOC_ROW_BITS) - self.base_seq
-        row = loc & (1 << LOC_ROW_BITS) - 1
+        row = loc & _ROW_MASK
         if not 0 <= event < self.event_count:
             return None
-        frame, _stream, first, matrix, shape, _frame, _stream, end = _EVENT_AND_END.unpack_from(
-            self._event_bytes, 20 * event
-        )
+        frame, first, matrix, shape, end = _EVENT_AND_END.unpack_from(self._event_bytes, 20 * event)
         dtype = shape & 3
         if first + row + count > end or not 1 <= dtype <= 2:
             return None
@@ -270,7 +267,7 @@ class SegmentIndex:
         note_bytes = last + length - start
         if int(slots[:, _LENGTH].sum()) != note_bytes or not slots[:, _START].all():
             return None
-        offset = ALIGNMENT * int(self._frames[frame])
+        offset = ALIGNMENT * self._frames.item(frame)
         vector_offset = offset + matrix + row * (shape >> 2) * ITEM_BYTES[dtype]
         return RunPlace(
             frame, offset + start, note_bytes, vector_offset, shape, slots[:, _EMBEDDING]
@@ -316,7 +313,7 @@ class SegmentIndex:
         event_count, events = self.event_count, self._events
         packed = locs.astype(np.int64)
         numbers = (packed >> LOC_ROW_BITS) - self.base_seq
-        rows = packed & (1 << LOC_ROW_BITS) - 1
+        rows = packed & _ROW_MASK
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < event_count):
             raise KeyError("a loc of another segment")
         of_event = events.take(numbers, 0)
@@ -331,8 +328,8 @@ class SegmentIndex:
         event = (loc >> LOC_ROW_BITS) - self.base_seq
         if not 0 <= event < self.event_count:
             return None
-        _, _, first, _, shape, _, _, end = _EVENT_AND_END.unpack_from(self._event_bytes, 20 * event)
-        number = int(first) + (loc & (1 << LOC_ROW_BITS) - 1)
+        _, first, _, shape, end = _EVENT_AND_END.unpack_from(self._event_bytes, 20 * event)
+        number = int(first) + (loc & _ROW_MASK)
         return number if number < end and 1 <= shape & 3 <= 2 else None
 
     def slot_range(self, first_seq: int, last_seq: int) -> tuple[int, int]:
@@ -371,7 +368,7 @@ class SegmentIndex:
 
     def frame_offset(self, frame: int) -> int:
         """Offset in the file of the frame with this number."""
-        return ALIGNMENT * int(self._frames[frame])
+        return ALIGNMENT * self._frames.item(frame)
 
     def has_rows(self, seq: int) -> bool:
         """True for a record event."""

@@ -47,13 +47,13 @@ class CompactedIndex(SegmentIndex):
         number = self.slot_of(loc)
         if number is None:
             raise KeyError(loc)
-        shape = int(self._events[(loc >> LOC_ROW_BITS) - self.base_seq, _SHAPE])
+        shape = self._events.item((loc >> LOC_ROW_BITS) - self.base_seq, _SHAPE)
         start, length, crc, embedding, frame, vector = PLACED_SLOT_COLUMN.unpack_from(
             self._slot_bytes, _SLOT_BYTES * number
         )
         if not start:
             raise KeyError(loc)
-        offset = ALIGNMENT * int(self._frames[frame])
+        offset = ALIGNMENT * self._frames.item(frame)
         return RowPlace(
             frame,
             offset + start,
@@ -119,7 +119,7 @@ class CompactedIndex(SegmentIndex):
     def _run_of(self, slots: UInt32Array, shape: int) -> RunPlace:
         """The place of neighbours in a BLOCK, whose notes are neighbours then too."""
         frame, start = int(slots[0, _SLOT_FRAME]), int(slots[0, _START])
-        offset = ALIGNMENT * int(self._frames[frame])
+        offset = ALIGNMENT * self._frames.item(frame)
         note_bytes = int(slots[-1, _START]) + int(slots[-1, _LENGTH]) - start
         vector = offset + int(slots[0, _VECTOR])
         return RunPlace(frame, offset + start, note_bytes, vector, shape, slots[:, _EMBEDDING])

@@ -7,8 +7,6 @@ the bytes. This module does no I/O and needs no lock.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 from crc32c import crc32c
 
@@ -41,7 +39,7 @@ FRAME_EVENTS_MAX = 65_535
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
-class PreparedFrame(NamedTuple):
+class PreparedFrame(msgspec.Struct, frozen=True, gc=False):
     """A frame without what the lock's holder knows.
 
     Attributes:
@@ -59,7 +57,7 @@ class PreparedFrame(NamedTuple):
     recorded_after_ns: int
 
 
-class PreparedBatch(NamedTuple):
+class PreparedBatch(msgspec.Struct, frozen=True, gc=False):
     """Events accepted together, ready to be given seqs.
 
     Attributes:

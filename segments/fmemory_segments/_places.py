@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -12,7 +13,7 @@ from fmemory_segments.event import UInt32Array
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 
-class RowPlace(NamedTuple):
+class RowPlace(msgspec.Struct, frozen=True, gc=False):
     """Where one row is. Offsets count from the start of the file.
 
     Attributes:

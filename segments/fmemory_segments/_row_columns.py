@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from crc32c import crc32c
 
-from fmemory_segments._event_meta import DIM_MAX, DTYPE_CODES, matrix_bytes
+from fmemory_segments._event_meta import DIM_MAX, DTYPE_CODES, FLOAT64, matrix_bytes
 from fmemory_segments._frame import ZEROS, Buffer, pad8
 from fmemory_segments.event import NONCE_BYTES, ROWS_MAX, Rows, UInt32Array
 
+_OFFSET = np.dtype("<u4")
 
-class RowColumns(NamedTuple):
+
+class RowColumns(msgspec.Struct, frozen=True, gc=False):
     """Rows packed for a frame: their checksums, and the buffers of their data."""
 
     nonces_crc: int
@@ -89,10 +91,10 @@ def check_rows(rows: Rows, keys: Sequence[str]) -> None:
         )
     if vectors.dtype not in DTYPE_CODES or vectors.shape[1] > DIM_MAX:
         raise ValueError(f"rows: expected little-endian f32 or f64, got {vectors.dtype}")
-    if rows.timestamps.dtype != "<f8" or rows.note_offsets.dtype != "<u4":
-        raise ValueError("rows: expected timestamps of dtype <f8 and note offsets of dtype <u4")
     offsets = rows.note_offsets
-    if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(rows.notes):
+    if rows.timestamps.dtype != FLOAT64 or offsets.dtype != _OFFSET:
+        raise ValueError("rows: expected timestamps of dtype <f8 and note offsets of dtype <u4")
+    if len(offsets) != count + 1 or offsets.item(0) or offsets.item(-1) != len(rows.notes):
         raise ValueError(f"rows: expected {count + 1} note offsets from 0 to {len(rows.notes)}")
     if count > 1 and (offsets[1:] < offsets[:-1]).any():
         raise ValueError("rows: note offsets decrease")

@@ -100,8 +100,8 @@ def read_row(core: Core, loc: int) -> tuple[bytes, VectorArray, str | None]:
         place = segment.index.place(loc)
     except KeyError as error:
         raise _missing(core, segment, loc) from error
-    _, offset, note_bytes, vector_offset, dim, dtype, crc, embedding_id = place
-    vector = np.empty(dim, DTYPES[dtype])
+    offset, note_bytes, vector_offset = place.note_offset, place.note_bytes, place.vector_offset
+    vector = np.empty(place.dim, DTYPES[place.dtype])
     data = vector.data
     between = vector_offset - offset - note_bytes
     try:
@@ -115,15 +115,16 @@ def read_row(core: Core, loc: int) -> tuple[bytes, VectorArray, str | None]:
             note = bytes(head[:note_bytes])
         else:
             note = fs.pread(fd, note_bytes, offset)
-            got = len(note) + (fs.preadv(fd, (data,), vector_offset) if dim else 0)
+            got = len(note) + (fs.preadv(fd, (data,), vector_offset) if place.dim else 0)
     except OSError as error:
         raise read_failed(error, segment.path, offset) from error
     if got != note_bytes + data.nbytes:
         note = read(core, segment, note_bytes, offset)
-        read_into(core, segment, data.cast("B"), vector_offset)
-    if crc32c(data, crc32c(note)) != crc:
+        if place.dim:
+            read_into(core, segment, data.cast("B"), vector_offset)
+    if crc32c(data, crc32c(note)) != place.crc:
         raise row_damage(segment, offset, loc)
-    return note, vector, embedding_id
+    return note, vector, place.embedding_id
 
 
 def _read_neighbours(

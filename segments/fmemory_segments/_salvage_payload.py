@@ -7,11 +7,11 @@ that nobody knows what. Segments and databases keep payloads alike, so both salv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from fmemory_segments._batch import decode_payload, payload_extent
 from fmemory_segments._event_meta import DTYPES, EventMeta, RowsPlace, unpack_bits, unpack_digests

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from fmemory_segments._salvage_payload import LOST_DIGEST
 from fmemory_segments._salvage_types import Harm, Salvaged

@@ -158,24 +158,6 @@ def gather_rows(
     return bodies, matrix
 
 
-def read_both(
-    core: Core, segment: Segment, head: bytearray, vector: VectorArray, offset: int
-) -> None:
-    """Fill two buffers, one behind the other in the file.
-
-    Raises:
-        LogCorrupt, LogReadFailed: As `read_into`.
-    """
-    try:
-        file = core.file_of(segment)
-        got = core.fs.preadv(file.fd, [head, vector.data], offset)
-    except OSError as error:
-        raise read_failed(error, segment.path, offset) from error
-    if got != len(head) + vector.nbytes:
-        read_into(core, segment, memoryview(head), offset)
-        read_into(core, segment, vector.data.cast("B"), offset + len(head))
-
-
 def read_into(core: Core, segment: Segment, target: memoryview, offset: int) -> None:
     """Fill a buffer from an offset of a segment.
 

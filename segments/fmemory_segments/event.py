@@ -70,16 +70,14 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True, gc=False):
     """A payload of bytes. An empty nonce means that the journal draws one when it stores it."""
 
     data: bytes
     nonce: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class Rows(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A payload of records, column by column; row i belongs to `Envelope.keys[i]`.
 
     Attributes:
@@ -106,8 +104,7 @@ class Rows:
         return len(self.timestamps)
 
 
-@dataclass(frozen=True, slots=True)
-class Erased:
+class Erased(msgspec.Struct, frozen=True, gc=False):
     """The payload of an event whose data was erased: only its digest is left."""
 
     digest: bytes
@@ -116,8 +113,7 @@ class Erased:
 Payload: TypeAlias = Blob | Rows | Erased
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """An event to be appended: the journal adds seq, time and nonces."""
 
     stream: Stream
@@ -133,16 +129,14 @@ class Draft:
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event as a journal holds it, whole."""
 
     envelope: Envelope
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowRun:
+class RowRun(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Consecutive puts of one stream without their payloads: what an index is built from.
 
     Attributes:
@@ -166,8 +160,7 @@ class RowRun:
     locs: UInt64Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowPage:
+class RowPage(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Rows in the order they were asked for, in memory of their own.
 
     Attributes:
@@ -229,8 +222,7 @@ class Head:
         return cls(int(seq), bytes.fromhex(chain))
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """What a journal promised for one batch."""
 
     first_seq: int

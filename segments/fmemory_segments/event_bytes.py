@@ -11,13 +11,13 @@ is stored anew never needs more bytes than before.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from fmemory_segments._batch import decode_payload, nonces_wanted, payload_extent, rows_fit
 from fmemory_segments._erase import (

@@ -104,7 +104,7 @@ def stored(memory: JournalBackend) -> list[tuple[object, ...]]:
 
 
 def plain(payload: Payload) -> tuple[object, ...]:
-    fields = [getattr(payload, name) for name in type(payload).__slots__]
+    fields = [getattr(payload, name) for name in type(payload).__struct_fields__]
     return tuple(
         (one.dtype.str, one.shape, one.tobytes()) if isinstance(one, np.ndarray) else one
         for one in fields

@@ -14,12 +14,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import fmemory
 from fmemory import Head, InMemoryMemoryBackend, JournalBackend, NewEvent

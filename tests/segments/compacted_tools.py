@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from fmemory_segments import (
@@ -159,7 +159,7 @@ def erase_rows(rows: Rows, named: Sequence[bool]) -> Rows:
     ]
     vectors = rows.vectors.copy()
     vectors[flags] = 0
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         rows,
         notes=b"".join(notes),
         note_offsets=np.cumsum([0, *map(len, notes)]).astype("<u4"),

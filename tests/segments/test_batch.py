@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import numpy as np
 import pytest
@@ -81,7 +79,7 @@ def put(count: int = 2, **changes: object) -> Draft:
     rows = make_rows(1, count)
     keys = tuple(map(str, range(count)))
     draft = Draft(("records",), 1, "records_put", rows, keys=keys, count=count)
-    return dataclasses.replace(draft, **changes)  # type: ignore[arg-type]
+    return msgspec.structs.replace(draft, **changes)
 
 
 def note(size: int = 3) -> Draft:
@@ -104,10 +102,12 @@ def test_drafts_come_back_with_seqs_times_and_payloads(batch: list[Draft]) -> No
         if isinstance(stored, Blob):
             given_nonce = isinstance(draft.payload, Blob) and draft.payload.nonce
             assert len(stored.nonce) == 16 and given_nonce in (b"", stored.nonce)
-            assert same_payload(stored, dataclasses.replace(draft.payload, nonce=stored.nonce))  # type: ignore[arg-type]
+            assert same_payload(stored, msgspec.structs.replace(draft.payload, nonce=stored.nonce))
         else:
             assert len(stored.nonces) == 16 * len(stored)
-            assert same_payload(stored, dataclasses.replace(draft.payload, nonces=stored.nonces))  # type: ignore[arg-type]
+            assert same_payload(
+                stored, msgspec.structs.replace(draft.payload, nonces=stored.nonces)
+            )
 
 
 @given(histories(), st.lists(st.integers(1, 5), min_size=1, max_size=3))
@@ -128,7 +128,7 @@ def test_erased_payloads_can_be_imported_with_their_digests() -> None:
     erased = np.array([False, True, False])
     digests = np.zeros((3, 32), np.uint8)
     digests[1] = 7
-    rows = dataclasses.replace(rows, erased=erased, digests=digests)
+    rows = msgspec.structs.replace(rows, erased=erased, digests=digests)
     envelopes = complete([put(3), note()], first_seq=1).frames[0].batch.envelopes()
     erasures: list[Payload] = [rows, Erased(bytes(range(32)))]
     events = list(map(StoredEvent, envelopes, erasures))
@@ -168,7 +168,7 @@ def test_nonces_are_drawn_once_and_used_in_order() -> None:
         asked.append(size)
         return bytes(range(size))
 
-    prepared = prepare([note(), dataclasses.replace(put(), payload=unsalted())], random=random)
+    prepared = prepare([note(), msgspec.structs.replace(put(), payload=unsalted())], random=random)
     data = b"".join(prepared.frames[0].parts)
     assert asked == [48]
     assert data[:16] == bytes(range(16))
@@ -318,15 +318,15 @@ def test_an_array_that_claims_more_items_than_there_are_bytes_is_damage() -> Non
     [
         {"keys": ("a",)},
         {"payload": make_rows(1, 3)},
-        {"payload": dataclasses.replace(make_rows(1, 2), vectors=np.zeros((2, 3), "<f2"))},
-        {"payload": dataclasses.replace(make_rows(1, 2), vectors=np.zeros((2, 3), ">f8"))},
-        {"payload": dataclasses.replace(make_rows(1, 2), vectors=np.zeros((2, 6))[:, ::2])},
-        {"payload": dataclasses.replace(make_rows(1, 2), vectors=np.zeros(6))},
-        {"payload": dataclasses.replace(make_rows(1, 2), timestamps=np.zeros(2, "<f4"))},
-        {"payload": dataclasses.replace(make_rows(1, 2), notes=b"")},
-        {"payload": dataclasses.replace(make_rows(1, 2), nonces=bytes(16))},
-        {"payload": dataclasses.replace(make_rows(1, 2), embedding_ids=(None,))},
-        {"payload": dataclasses.replace(make_rows(1, 2), erased=np.array([True, False]))},
+        {"payload": msgspec.structs.replace(make_rows(1, 2), vectors=np.zeros((2, 3), "<f2"))},
+        {"payload": msgspec.structs.replace(make_rows(1, 2), vectors=np.zeros((2, 3), ">f8"))},
+        {"payload": msgspec.structs.replace(make_rows(1, 2), vectors=np.zeros((2, 6))[:, ::2])},
+        {"payload": msgspec.structs.replace(make_rows(1, 2), vectors=np.zeros(6))},
+        {"payload": msgspec.structs.replace(make_rows(1, 2), timestamps=np.zeros(2, "<f4"))},
+        {"payload": msgspec.structs.replace(make_rows(1, 2), notes=b"")},
+        {"payload": msgspec.structs.replace(make_rows(1, 2), nonces=bytes(16))},
+        {"payload": msgspec.structs.replace(make_rows(1, 2), embedding_ids=(None,))},
+        {"payload": msgspec.structs.replace(make_rows(1, 2), erased=np.array([True, False]))},
         {"payload": make_rows(1, 0), "keys": ()},
         {"payload": Blob(b"", b"short")},
     ],

@@ -83,7 +83,8 @@ def test_many_places_at_once_equal_single_ones(
         assert (shape >> 2, shape & 3) == (place.dim, place.dtype)
         assert index.embedding_ids[places.embeddings[number]] == place.embedding_id
         assert places.vector_bytes[number] == place.dim * (4 if place.dtype == 1 else 8)
-        assert [int(column[number]) for column in places[:4]] == list(place[:4])
+        of_row = (place.frame, place.note_offset, place.note_bytes, place.vector_offset)
+        assert tuple(int(column[number]) for column in places[:4]) == of_row
         assert int(places.crcs[number]) == place.crc
 
 

@@ -117,8 +117,8 @@ def locs_of(events: Sequence[StoredEvent]) -> list[int]:
 
 def two_batches() -> History:
     """Two puts of one stream with interleaved timestamps, a session event between, a deletion."""
-    first = dataclasses.replace(make_rows(1, 3), timestamps=np.array([10.0, 30.0, 20.0]))
-    second = dataclasses.replace(make_rows(2, 2), timestamps=np.array([15.0, 30.0]))
+    first = msgspec.structs.replace(make_rows(1, 3), timestamps=np.array([10.0, 30.0, 20.0]))
+    second = msgspec.structs.replace(make_rows(2, 2), timestamps=np.array([15.0, 30.0]))
     note = Blob(b"between", bytes(range(16)))
     stream = ("records", "user1")
     puts = "records_put"

@@ -101,7 +101,7 @@ def test_equal_events_make_equal_files(history: History, target: int) -> None:
 
 def test_no_byte_of_what_was_erased_is_in_the_file(tmp_path: Path) -> None:
     notes = [b"note-%04d-%s" % (row, b"secret" if row % 2 else b"public") for row in range(200)]
-    rows = dataclasses.replace(
+    rows = msgspec.structs.replace(
         make_rows(1, 200),
         notes=b"".join(notes),
         note_offsets=np.cumsum([0, *map(len, notes)]).astype("<u4"),
@@ -301,7 +301,7 @@ def puts_in_random_order(count: int, rows: int, dim: int = 3) -> list[StoredEven
     return [
         StoredEvent(
             Envelope(seq, STREAMS[0], seq, PUT, seq, keys=("r",) * rows),
-            dataclasses.replace(make_rows(seq, rows, dim), timestamps=times[seq - 1]),
+            msgspec.structs.replace(make_rows(seq, rows, dim), timestamps=times[seq - 1]),
         )
         for seq in range(1, count + 1)
     ]

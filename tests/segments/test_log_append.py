@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from fmemory_segments import (
     Blob,
@@ -117,7 +117,7 @@ def test_draft_that_cannot_be_stored_is_refused_and_nothing_is_written(
     say(log, b"before")
     before = contents(log)
     draft = put_draft(1, 1)
-    fields = {name: getattr(draft, name) for name in Draft.__slots__} | change(draft)
+    fields = {name: getattr(draft, name) for name in Draft.__struct_fields__} | change(draft)
     with pytest.raises(InvalidDraft) as caught:
         log.commit(lambda _: [Draft(**fields)])
     assert caught.value.reason is reason

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from struct import error as StructError  # noqa: N812 - a class, named as one
 from typing import Final, TypeAlias, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from fmemory.journal import Durability
 from fmemory.journals._jsonl.core import Core, EventsFile
