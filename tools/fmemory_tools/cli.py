@@ -47,6 +47,7 @@ from fmemory_tools.commands import (
 EPILOG = examples(
     "fmemory demo                          a true story in twenty lines",
     "fmemory log --since '10m ago'         what was written lately",
+    "fmemory report RUN                    what a run did, and where it broke",
     "fmemory state --at 812                a session as it was after event 812",
     "fmemory import claude-code run.jsonl -s ./memory",
     note="Exit codes: 0 fine, 1 a finding or difference, 2 wrong usage, 3 cannot open.",

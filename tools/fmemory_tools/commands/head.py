@@ -46,7 +46,7 @@ def head(
     json: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Print the head: what to keep elsewhere, to find tampering later.
+    """Print the head: keep it elsewhere, to find tampering later.
 
     SEQ:CHAIN is the number of the newest event and a digest of all events up to it. Whoever changes
     one of them cannot bring about the same head. With --sign it is a text that only the holder of

@@ -43,7 +43,7 @@ def html(
     json: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Write a page for a browser: timeline, states, transcript, search.
+    """Write a page for a browser: timeline, states, messages.
 
     It is one file that holds everything it shows, and loads nothing. Given a run, the page of its
     session is opened at that run. Whoever gets the file can read all of what it shows.

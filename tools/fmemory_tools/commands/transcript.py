@@ -57,7 +57,7 @@ def transcript(
     utc: UtcOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Show a conversation: who said what, tool calls, results, errors.
+    """Show a conversation: who said what, tool calls, errors.
 
     The number before a message is that of its event. Thinking is dim, long results are folded.
     """
