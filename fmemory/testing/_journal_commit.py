@@ -77,7 +77,7 @@ class CommitPart(JournalSuiteBase):
         )
         commit(journal, draft)
         kept = next(journal.envelopes(0, 1))
-        names = [name for name in Draft.__dataclass_fields__ if name != "payload"]
+        names = [name for name in Draft.__struct_fields__ if name != "payload"]
         assert {n: getattr(kept, n) for n in names} == {n: getattr(draft, n) for n in names}
 
     def test_blob_comes_back_byte_for_byte(self, journal: Journal) -> None:
