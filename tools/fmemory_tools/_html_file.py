@@ -47,6 +47,8 @@ def write_page(
     if not is_stream and file.exists() and not force:
         advice = "give another name, remove it, or write it with `fmemory html --force`"
         raise Failure(f"{file} is there already: {advice}")
+    if not is_stream and not file.parent.is_dir():
+        raise Failure(f"there is no folder {file.parent}: make it first, or give another -o FILE")
     with progress(f"writing {file.name}"):
         html = replay.page(memory, name, session_id=session).encode()
         with FileWriter(sys.stdout if is_stream else file) as writer:

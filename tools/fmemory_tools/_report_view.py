@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from fmemory_tools._console import (
@@ -25,6 +24,7 @@ from fmemory_tools._console import (
     print_whole,
     width,
 )
+from fmemory_tools._store import store_option
 from fmemory_tools._summary import shorten, show_stream
 from fmemory_tools._times import show_time
 
@@ -52,7 +52,7 @@ def print_report(report: RunReport, *, store: str | None, utc: bool) -> None:
     _print_bytes(report)
     _print_unreadable(report)
     print_heading("next")
-    of = "" if store is None else f" -s {quote(store)}"
+    of = store_option(store)
     for command in report.commands:
         print_whole(command + of, indent=2)
 

@@ -66,7 +66,32 @@ def choose_session(
         raise Failure("there is no session here; `fmemory log` shows what there is")
     when = "" if view is None else f" as of event {view.seq}"
     known = f"there are: {name_some(ids)}" if ids else "there is none"
-    raise Failure(f"no session {given!r}{when}; {known}")
+    called = [] if view is not None else _sessions_of_run(memory, given)
+    hint = f", but a run of {name_some(called)} is called so" if called else ""
+    raise Failure(f"no session {given!r}{when}{hint}; {known}")
+
+
+def check_run(memory: LogBackend, run: str, session_id: str | None = None) -> None:
+    """Refuse a run that is nowhere, rather than find nothing in it; reads the whole log.
+
+    Raises:
+        Failure: There is no such run; the message says which exist.
+    """
+    from fmemory import replay
+
+    ids = list(dict.fromkeys(one.run_id for one in replay.runs(memory, session_id=session_id)))
+    if run not in ids:
+        known = f"there are: {name_some(ids)}" if ids else "there is none"
+        where = "" if session_id is None else f" in session {session_id!r}"
+        raise Failure(f"no run {run!r}{where}; {known}")
+
+
+def _sessions_of_run(memory: LogBackend, run: str) -> list[str]:
+    """The sessions that have a run of this id."""
+    from fmemory import replay
+
+    found = [one.session_id for one in replay.runs(memory) if one.run_id == run]
+    return list(dict.fromkeys(one for one in found if one is not None))
 
 
 def _matching(ids: list[str], given: str) -> list[str]:

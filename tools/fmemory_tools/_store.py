@@ -194,3 +194,12 @@ def _opened(target: str, *, create: bool, read_only: bool) -> Iterator[JournalBa
         raise Failure(str(error), CANNOT_OPEN) from error
     with memory:
         yield memory
+
+
+def store_option(store: str | None) -> str:
+    """What a printed command must end with to mean the same store; empty if nothing was given.
+
+    >>> store_option("my memory"), store_option(None)
+    (" -s 'my memory'", '')
+    """
+    return "" if store is None else f" -s {quote(store)}"

@@ -43,6 +43,7 @@ def print_transcript(
     utc: bool,
     raw: bool = False,
     whole: bool = False,
+    unanswered: str = "no answer",
 ) -> None:
     """Print entries in order; day and run are said where another one begins.
 
@@ -50,6 +51,7 @@ def print_transcript(
         session_id: The session; a run that is called as it, as importers do, is not named.
         raw: The provider's blocks as JSON instead of words.
         whole: Nothing is folded.
+        unanswered: What is said of a call without an answer among them.
     """
     day, run = "", session_id
     cells = max((len(str(one.seq)) for one in entries), default=1)
@@ -69,7 +71,7 @@ def print_transcript(
         if raw:
             _print_raw(entry, indent=cells + 2)
         else:
-            _print_entry(entry, indent=cells + 2, whole=whole)
+            _print_entry(entry, indent=cells + 2, whole=whole, unanswered=unanswered)
 
 
 def _print_head(entry: TranscriptEntry, time: str, cells: int) -> None:
@@ -82,7 +84,7 @@ def _print_head(entry: TranscriptEntry, time: str, cells: int) -> None:
     print_line(*parts)
 
 
-def _print_entry(entry: TranscriptEntry, *, indent: int, whole: bool) -> None:
+def _print_entry(entry: TranscriptEntry, *, indent: int, whole: bool, unanswered: str) -> None:
     if entry.thinking:
         _print_folded(entry.thinking, indent, THINKING_LINES, whole=whole, style="dim italic")
     if entry.text:
@@ -100,17 +102,17 @@ def _print_entry(entry: TranscriptEntry, *, indent: int, whole: bool) -> None:
                 print_line((name, FAINT), indent=indent)
             _print_folded(result.text, indent + 2, RESULT_LINES, whole=whole, style=FAINT)
     for call in entry.calls:
-        _print_call(call, indent)
+        _print_call(call, indent, unanswered)
     if entry.others:
         print_line((f"[{', '.join(dict.fromkeys(entry.others))}]", FAINT), indent=indent)
 
 
-def _print_call(call: TranscriptCall, indent: int) -> None:
+def _print_call(call: TranscriptCall, indent: int, unanswered: str) -> None:
     parts: list[Part] = [f"{arrow()} ", (call.name, WHO)]
     arguments = short_arguments(call.arguments)
     outcome: list[Part] = []
     if call.answer_seq is None and call.id:
-        outcome = [("  no answer", BAD)]
+        outcome = [(f"  {unanswered}", BAD)]
     elif call.is_error:
         outcome = [(f"  failed in {call.answer_seq}", BAD)]
     room = width() - indent - 3 - len(call.name) - sum(len(one[0]) for one in outcome)

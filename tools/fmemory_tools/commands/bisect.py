@@ -12,6 +12,7 @@ from fmemory_tools._options import JsonOption, SessionOption, StoreOption, UtcOp
 from fmemory_tools._usage import whole_number
 
 if TYPE_CHECKING:
+    from fmemory import LogBackend
     from fmemory.replay import Bisection, BisectionStep, Check
 
 EPILOG = examples(
@@ -82,6 +83,7 @@ def bisect(
         view_at(memory, str(max(ok, bad)), "--bad" if bad >= ok else "--ok", utc=utc)
         session_id = choose_session(memory, session, utc=utc)
         if feature is not None:
+            _check_feature(memory, session_id, feature, ok)
             check = replay.feature_check(session_id, feature)
         elif text is not None:
             check = replay.text_check(session_id, text)
@@ -93,7 +95,7 @@ def bisect(
     if json:
         print_json(found.to_dict())
     else:
-        _print(found, utc=utc)
+        _print(found, store=store, utc=utc)
     raise typer.Exit(FINDING if len(found.candidates) > 1 else 0)
 
 
@@ -126,6 +128,20 @@ def exec_check(session_id: str, command: str) -> Check:
     return check
 
 
+def _check_feature(memory: LogBackend, session_id: str, feature: str, ok: int) -> None:
+    """Refuse a feature that the ok state does not have: it would be called bad there."""
+    from fmemory_tools._failure import Failure
+    from fmemory_tools._sessions import name_some
+
+    names = [one.id for one in memory.at(ok).load_bootstrap_state(session_id).feature_list]
+    if feature not in names:
+        known = f"there are: {name_some(names)}" if names else "it has none"
+        raise Failure(
+            f"no feature {feature!r} in session {session_id!r} after event {ok}, which --ok says is"
+            f" well; {known}"
+        )
+
+
 def _check_one_check(*given: str | None) -> None:
     from fmemory_tools._failure import Failure
 
@@ -148,9 +164,19 @@ def _tell_step(step: BisectionStep, left: int) -> None:
     )
 
 
-def _print(found: Bisection, *, utc: bool) -> None:
-    from fmemory_tools._console import FAINT, NUMBER, STRONG, WHO, Part, print_line, print_text
+def _print(found: Bisection, *, store: str | None, utc: bool) -> None:
+    from fmemory_tools._console import (
+        FAINT,
+        NUMBER,
+        STRONG,
+        WHO,
+        Part,
+        print_line,
+        print_text,
+        print_whole,
+    )
     from fmemory_tools._sessions import name_some
+    from fmemory_tools._store import store_option
     from fmemory_tools._times import show_time
 
     if len(found.candidates) > 1:
@@ -165,4 +191,4 @@ def _print(found: Bisection, *, utc: bool) -> None:
     print_line(*parts, indent=2)
     if found.reason:
         print_text(found.reason, indent=2)
-    print_line((f"fmemory show {found.bad} shows it", FAINT), indent=2)
+    print_whole(f"fmemory show {found.bad}{store_option(store)}", indent=2)

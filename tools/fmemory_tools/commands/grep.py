@@ -78,7 +78,7 @@ def grep(
     from fmemory import ContractError, replay
     from fmemory_tools._console import print_json, progress
     from fmemory_tools._failure import FINDING, Failure
-    from fmemory_tools._sessions import choose_session
+    from fmemory_tools._sessions import check_run, choose_session
     from fmemory_tools._store import reading
     from fmemory_tools._times import parse_time
 
@@ -99,6 +99,8 @@ def grep(
             )
         except ContractError as error:
             raise Failure(_in_options(error)) from error
+        if run is not None and not found.matches:
+            check_run(memory, run)
     for one in found.matches if json else ():
         print_json(one.to_dict())
     if not json:

@@ -77,6 +77,8 @@ def tail(
     _check_types(awaited)
     with reading(store) as memory:
         newest = newest_seq(memory)
+        if after is not None and after > newest + 1:
+            typer.echo(f"waiting for event {after}: the newest is {newest}", err=True)
         begin = max(0, newest - EVENTS_BEFORE) if after is None else after - 1
         columns = None
         if not json:

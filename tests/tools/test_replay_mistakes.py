@@ -1,0 +1,88 @@
+"""What the commands that find what broke a run say to a person who mistypes a name or a place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import split
+
+import pytest
+
+from tests.tools.helpers import Command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["bisect", "--ok", "4", "--bad", "9", "--feature", "frm"],
+            (
+                "no feature 'frm' in session 'login' after event 4, which --ok says is well;"
+                " there are: form"
+            ),
+        ),
+        (
+            ["bisect", "--ok", "0", "--bad", "9", "--feature", "form"],
+            (
+                "no feature 'form' in session 'login' after event 0, which --ok says is well;"
+                " it has none"
+            ),
+        ),
+        (
+            ["transcript", "login", "--run", "nosuch"],
+            "no run 'nosuch' in session 'login'; there are: run-1, run-2",
+        ),
+        (["grep", "form", "--run", "nosuch"], "no run 'nosuch'; there are: run-1, run-2"),
+        (
+            ["transcript", "run-2"],
+            "no session 'run-2', but a run of login is called so; there are: login",
+        ),
+        (["blame", "nosuch"], "no session 'nosuch'; there are: login"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_name_that_is_not_there_is_told_with_those_that_are(
+    arguments: list[str], told: str, store: Path, run: Command
+) -> None:
+    result = run(*arguments, "-s", store)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"fmemory: {told}")
+
+
+def test_a_run_that_says_nothing_like_it_is_no_mistake(store: Path, run: Command) -> None:
+    result = run("grep", "nowhere", "--run", "run-1", "-s", store)
+
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "")
+
+
+def test_a_page_for_a_folder_that_is_not_there(store: Path, run: Command, tmp_path: Path) -> None:
+    place = tmp_path / "nodir"
+
+    result = run("html", "-o", place / "page.html", "-s", store)
+
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"fmemory: there is no folder {place}: make it first, or give another -o FILE\n",
+    )
+    assert not place.exists()
+
+
+def test_what_bisect_prints_to_go_on_with_runs(store: Path, run: Command) -> None:
+    told = run("bisect", "--ok", "1", "--bad", "9", "--grep", "done", "-s", store)
+
+    command = told.stdout.splitlines()[-1]
+    assert command.startswith("  fmemory show ")
+    shown = run(*split(command)[1:])
+    assert shown.exit_code == 0
+
+
+def test_tail_says_that_its_first_event_is_still_to_come(
+    store: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fmemory_tools.commands.tail._following", lambda *_: iter(()))
+
+    late = run("tail", "--from", "99", "-s", store)
+    next_one = run("tail", "--from", "12", "-s", store)
+
+    assert late.stderr == "waiting for event 99: the newest is 11\n"
+    assert next_one.stderr == ""
