@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from itertools import takewhile
-from typing import TypeAlias
+from itertools import chain, takewhile
+from typing import Final, TypeAlias
 
 import msgspec
 
 from fmemory._engine import stored
-from fmemory._engine.raw_events import RawEvent, raw_events, raw_payloads
+from fmemory._engine.raw_events import RawEvent, raw_events, raw_pages, raw_payloads
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.stored import (
     StoredCheckpoint,
@@ -29,7 +29,7 @@ from fmemory._json_values import JsonObject, JsonValue
 from fmemory.backend import LogBackend
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
-from fmemory.replay._failures import Answer, failure_in, step_of
+from fmemory.replay._failures import WORDS_MAX, Answer, answer_of, answers_in, step_of
 from fmemory.session_models import (
     FeatureRecord,
     Message,
@@ -57,8 +57,6 @@ __all__ = [
     "time_ns",
 ]
 
-WORDS_MAX = 300
-"""Characters of a text that are kept as its first words."""
 STEP_TYPE = "swe_agent.step"
 
 
@@ -114,10 +112,10 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
         blocks = bytes(self.blocks)
         answers: tuple[Answer, ...] = ()
         if b"tool_result" in blocks:
-            answers = _answers(_blocks_decoder.decode(blocks))
+            answers = answers_in(blocks)
         call_id = self.tool_call_id
         if not answers and (call_id is not None or self.role == "tool"):
-            answers = (_answer(call_id or "", self.content, is_error=self.is_error),)
+            answers = (answer_of(call_id or "", self.content, is_error=self.is_error),)
         return answers
 
 
@@ -192,8 +190,8 @@ def facts(
     named = None if types is None else types | _GONE.keys()
     if isinstance(memory, JournalReads):
         read = wanted or _is_of_interest
-        found = raw_events(memory, stream=stream, upto=upto, types=named, wanted=read)
-        return map(_fact, found)
+        pages = raw_pages(memory, stream=stream, upto=upto, types=named, wanted=read)
+        return chain.from_iterable(map(_facts_in, pages))
     types_named = None if named is None else tuple(named)
     events: Iterable[Event] = memory.events(stream=stream, types=types_named)
     if upto is not None:
@@ -244,7 +242,7 @@ def events_sieved(
 def facts_of(memory: LogBackend, events: Iterable[Envelope]) -> Iterator[Fact]:
     """Facts of these events, ascending by seq, with the payloads of all of them."""
     if isinstance(memory, JournalReads):
-        return map(_fact, raw_payloads(memory, map(RawEvent, events), always))
+        return map(_fact, raw_payloads(memory, events, always))
     return (_fact(_raw(memory.event(event.seq))) for event in events)
 
 
@@ -267,6 +265,16 @@ def time_ns(event: Envelope) -> int:
 
 def _is_of_interest(event: Envelope) -> bool:
     return event.type in _DETAILS
+
+
+def _facts_in(page: Sequence[RawEvent]) -> list[Fact]:
+    """Facts of events that were read together: their messages are decoded together as well."""
+    found = _messages_in(page)
+    return [
+        _fact(raw) if messages is None else Fact(raw.envelope, raw.size, _KEPT, messages)
+        for raw in page
+        for messages in (found.get(raw.envelope.seq),)
+    ]
 
 
 def _fact(raw: RawEvent) -> Fact:
@@ -301,39 +309,34 @@ _GONE = {FORGOTTEN: State.FORGOTTEN, EventType.EVENT_LOST: State.LOST}
 # Messages
 
 
+_MESSAGES: Final[str] = EventType.TRANSCRIPT_APPENDED
+_JOINED_MAX = 1 << 12
+"""Bytes of payloads that are copied to be decoded with others."""
 _messages_decoder = msgspec.msgpack.Decoder(tuple[MessageFact, ...])
-_blocks_decoder = msgspec.msgpack.Decoder(list[JsonValue])
+_joined_decoder = msgspec.msgpack.Decoder(list[tuple[MessageFact, ...] | None])
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def _answers(blocks: Sequence[JsonValue]) -> tuple[Answer, ...]:
-    """What the `tool_result` blocks of a message answer."""
-    found = []
-    for block in blocks:
-        if not isinstance(block, dict) or block.get("type") != "tool_result":
+def _messages_in(page: Sequence[RawEvent]) -> dict[int, tuple[MessageFact, ...]]:
+    """Messages of events by seq, without those of which one alone cannot be decoded, or is long."""
+    seqs: list[int] = []
+    payloads: list[bytes] = []
+    for raw in page:
+        event, data = raw.envelope, raw.data
+        if event.type != _MESSAGES or event.stream[0] != SESSION or data is None:
             continue
-        call_id = block.get("tool_use_id")
-        text = _text_of(block.get("content"))
-        found.append(
-            _answer(
-                call_id if isinstance(call_id, str) else "",
-                text,
-                is_error=block.get("is_error") is True,
-            )
-        )
-    return tuple(found)
-
-
-def _answer(call_id: str, text: str, *, is_error: bool) -> Answer:
-    return Answer(call_id, text[:WORDS_MAX], is_error, None if is_error else failure_in(text))
-
-
-def _text_of(content: JsonValue) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
-    return "\n".join([text for text in texts if isinstance(text, str)])
+        if len(data) <= _JOINED_MAX:
+            seqs.append(event.seq)
+            payloads.append(data)
+    # One call for all of them. The nil between two tells where a payload does not end as it should.
+    head = b"\xdd" + (2 * len(payloads)).to_bytes(4, "big")
+    try:
+        found = _joined_decoder.decode(b"".join((head, b"\xc0".join(payloads), b"\xc0")))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    if found[1::2].count(None) < len(payloads):
+        return {}
+    return {seq: one for seq, one in zip(seqs, found[::2], strict=True) if one is not None}
 
 
 def _step(data: bytes) -> StepFact | None:
@@ -341,7 +344,7 @@ def _step(data: bytes) -> StepFact | None:
     if found is None:
         return None
     action, observation = found
-    return StepFact(action, _answer("", observation, is_error=False))
+    return StepFact(action, answer_of("", observation, is_error=False))
 
 
 def _features(data: bytes) -> Features:
