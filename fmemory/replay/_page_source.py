@@ -14,12 +14,13 @@ import fmemory
 from fmemory._engine.types import SESSION, session_stream
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory.backend import LogBackend
-from fmemory.errors import LogCorrupt, NotFound, StorageError
+from fmemory.errors import LogCorrupt, StorageError
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
 from fmemory.replay._facts import State, always, facts
 from fmemory.replay._names import Subject, find_subject
 from fmemory.replay._page_data import PageEvents, Words
+from fmemory.replay._page_subjects import Subjects
 from fmemory.replay._report import report_of
 from fmemory.replay._runs import runs
 from fmemory.replay.models import RunReport, RunSummary
@@ -83,31 +84,34 @@ def _part(memory: LogBackend, subject: Subject) -> _Part:
 
 
 def _with_sub_sessions(memory: LogBackend, part: _Part) -> Iterator[_Part]:
-    """A session and those of its sub-agents, whose errors count as its own."""
+    """A session and those of its sub-agents, whose errors count as its own; each once."""
     yield part
-    for session_id in part.report.sub_sessions if part.report is not None else ():
-        try:
-            subject = find_subject(memory, None, session_id)
-        except NotFound:
-            # A sub-agent that the import did not find wrote nothing that could be shown.
-            continue
-        yield _part(memory, subject)
+    named = dict.fromkeys(part.report.sub_sessions if part.report is not None else ())
+    named.pop(part.whole.session_id or "", None)
+    if not named:
+        return
+    subjects = Subjects(memory)
+    # A sub-agent that the import did not find wrote nothing that could be shown.
+    for session_id in named:
+        if session_id in subjects:
+            yield _part(memory, subjects.of(session_id))
 
 
 def _all_parts(memory: LogBackend) -> Iterator[_Part]:
     """Every session, deleted ones too, the newest first; behind them those of sub-agents."""
+    subjects = Subjects(memory)
     cursor = None
     parts: list[_Part] = []
     while True:
         found = memory.list_streams((SESSION,), _PAGE, cursor)
         for one in found.streams:
             if len(one.stream) > 1:
-                parts.append(_part(memory, find_subject(memory, None, one.stream[1])))
+                parts.append(_part(memory, subjects.of(one.stream[1])))
         cursor = found.next_cursor
         if cursor is None:
             break
     reports = [part.report for part in parts if part.report is not None]
-    called = {one for report in reports for one in report.sub_sessions}
+    called = {one for report in reports for one in report.sub_sessions if one != report.session_id}
     yield from sorted(parts, key=lambda part: part.whole.session_id in called)
     lone = _without_session(memory)
     if lone is not None:
