@@ -58,14 +58,16 @@ def page_document(memory: LogBackend, name: str | None, session_id: str | None) 
         StorageError: The log cannot be read. What is damaged is told in its place.
     """
     focus: str | None = None
+    words = Words()
+    told: dict[str, list[JsonObject]] = {}
     if name is None and session_id is None:
         parts = list(_all_parts(memory))
+        told = _all_told(memory, parts, words)
     else:
         subject = find_subject(memory, name, session_id)
         focus = subject.run_id
         parts = list(_with_sub_sessions(memory, _part(memory, subject)))
-    words = Words()
-    sessions = [_session(memory, part, words) for part in parts]
+    sessions = [_session(memory, part, words, told) for part in parts]
     return {
         "version": fmemory.__version__,
         "focus": focus,
@@ -135,11 +137,32 @@ def _without_session(memory: LogBackend) -> _Part | None:
     return _Part(Subject("", None, None, names, outside, [], upto), lone, None)
 
 
-def _session(memory: LogBackend, part: _Part, words: Words) -> JsonObject:
+def _all_told(memory: LogBackend, parts: list[_Part], words: Words) -> dict[str, list[JsonObject]]:
+    """The events of all sessions, from one pass; none where some are damaged."""
+    upto = {part.whole.session_id: part.whole.upto for part in parts}
+    folds: dict[str, PageEvents] = {}
+    told: dict[str, list[JsonObject]] = {}
+    try:
+        for event in memory.events(stream_prefix=(SESSION,)):
+            session_id = event.stream[1] if len(event.stream) > 1 else None
+            if session_id is None or event.seq > upto.get(session_id, 0):
+                continue
+            if session_id not in folds:
+                folds[session_id] = PageEvents(words)
+            told.setdefault(session_id, []).append(folds[session_id].of_session(event))
+    except StorageError:
+        # Each session is then read on its own, and tells what is damaged in it.
+        return {}
+    return told
+
+
+def _session(
+    memory: LogBackend, part: _Part, words: Words, told: dict[str, list[JsonObject]]
+) -> JsonObject:
     plain = PageEvents(words)
     subject = part.whole
-    events: list[JsonObject] = []
-    if subject.session_id is not None:
+    events = told.get(subject.session_id or "", [])
+    if subject.session_id is not None and not events:
         for event in _readable(memory, subject.session_id, subject.upto):
             if isinstance(event, Event):
                 events.append(plain.of_session(event))
