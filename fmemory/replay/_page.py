@@ -66,8 +66,8 @@ def page(memory: LogBackend, name: str | None = None, *, session_id: str | None 
         ContractError: The name could be several; the message names them.
         StorageError: The log cannot be read. What is damaged is shown as what it is.
 
-    Cost: for each session shown, some passes over the envelopes of the log and two over its
-        payloads, which are held in memory.
+    Cost: some passes over the envelopes of the log, however many sessions are shown, and of each
+        of these two over its payloads, which are held in memory.
 
     >>> import fmemory
     >>> with fmemory.open(":memory:") as memory:

@@ -2,7 +2,8 @@
 
 Providers say the same thing twice: Anthropic's blocks beside `content`, tool calls beside blocks.
 What the page shows is one list of parts in the order in which they were said, so that a page is
-smaller than the data it shows.
+smaller than the data it shows. What answers a call, and whether it failed, `_parts.py` tells, as it
+does for the transcript.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import cast
 import msgspec
 
 from fmemory._json_values import JsonObject, JsonValue
-from fmemory.replay._failures import failure_in
+from fmemory._message_parts import text_of_blocks
+from fmemory.replay._parts import Answer
+from fmemory.replay._parts import parts_of as read_parts
 
 __all__ = ["EXACT_INTEGER_MAX", "exact", "parts_of"]
 
@@ -34,28 +37,24 @@ def parts_of(message: JsonObject) -> list[JsonValue]:
     [['result', 'c1', '4', False]]
     """
     blocks = _list(message.get("blocks"))
-    found = [part for block in blocks for part in _block(block)]
+    answers = read_parts(message).answers
+    found = list(_parts_of_blocks(blocks, iter(answers)))
     content = message.get("content")
     text = content if isinstance(content, str) else ""
-    is_error = message.get("is_error") is True
-    if text and not _is_said(text, found):
-        call_id = message.get("tool_call_id")
-        is_answer = isinstance(call_id, str) or message.get("role") == "tool"
-        is_answer = is_answer and not any(part[0] == "result" for part in found)
-        said: list[JsonValue] = ["result", call_id, text, is_error] if is_answer else ["text", text]
-        found.insert(0, said)
+    is_said = _is_said(text, blocks, found)
+    if answers and not any(part[0] == "result" for part in found):
+        # The message as a whole is the answer: its text blocks are the answer's text.
+        if is_said or not text:
+            found = [part for part in found if part[0] != "text"]
+        found.insert(0, _answer(answers[0], text or text_of_blocks(blocks)))
+    elif text and not is_said:
+        found.insert(0, ["text", text])
     called = {part[1] for part in found if part[0] == "call"}
     for call in _list(message.get("tool_calls")):
         if isinstance(call, dict) and call.get("id") not in called:
             found.append(["call", call["id"], call["name"], exact(call["arguments"])])
     if len(found) > 1:
         found = [part for part in found if part[0] not in _TEXTS or str(part[1]).strip()]
-    results = [part for part in found if part[0] == "result"]
-    if is_error and len(results) == 1:
-        results[0][3] = True
-    for part in results:
-        # What the commands count as failed: marked, or by its own words.
-        part[3] = part[3] is True or failure_in(str(part[2])) is not None
     return cast("list[JsonValue]", found)
 
 
@@ -74,6 +73,31 @@ def exact(value: JsonValue) -> JsonValue:
     return value
 
 
+def _parts_of_blocks(
+    blocks: Sequence[JsonValue], answers: Iterator[Answer]
+) -> Iterator[list[JsonValue]]:
+    """The parts of blocks; the answers are those of the blocks that hold a result, in order."""
+    for block in blocks:
+        if isinstance(block, dict) and block.get("type") == "tool_result":
+            answer = next(answers)
+            yield _answer(answer, answer.text)
+            yield from _beside_text(block.get("content"))
+        else:
+            yield from _block(block)
+
+
+def _answer(answer: Answer, text: str) -> list[JsonValue]:
+    return ["result", answer.call_id, text, answer.is_error]
+
+
+def _beside_text(content: JsonValue) -> Iterator[list[JsonValue]]:
+    """What a result holds that is no text."""
+    if isinstance(content, list):
+        yield from (part for one in content for part in _block(one) if part[0] != "text")
+    elif content is not None and not isinstance(content, str):
+        yield ["other", exact(content)]
+
+
 def _block(block: JsonValue) -> Iterator[list[JsonValue]]:
     if not isinstance(block, dict):
         yield ["text", block] if isinstance(block, str) else ["other", exact(block)]
@@ -86,27 +110,12 @@ def _block(block: JsonValue) -> Iterator[list[JsonValue]]:
             yield ["think", block["thinking"]]
         case "tool_use" | "server_tool_use" if isinstance(block.get("name"), str):
             yield ["call", _id(block.get("id")), block["name"], exact(block.get("input"))]
-        case "tool_result":
-            yield from _result(block)
         case "image" | "document" | "image_url" | "input_image" | "input_audio" | "file" as kind:
             yield ["media", _media_type(block) or kind, len(msgspec.json.encode(block))]
         case "redacted_thinking":
             yield ["media", "redacted thinking", len(msgspec.json.encode(block))]
         case _:
             yield ["other", exact(block)]
-
-
-def _result(block: JsonObject) -> Iterator[list[JsonValue]]:
-    content = block.get("content")
-    inner: list[list[JsonValue]] = []
-    text = content if isinstance(content, str) else ""
-    if isinstance(content, list):
-        inner = [part for one in content for part in _block(one)]
-        text = "\n".join([cast("str", part[1]) for part in inner if part[0] == "text"])
-    elif content is not None and not isinstance(content, str):
-        inner = [["other", exact(content)]]
-    yield ["result", _id(block.get("tool_use_id")), text, block.get("is_error") is True]
-    yield from (part for part in inner if part[0] != "text")
 
 
 def _id(value: JsonValue) -> str | None:
@@ -119,11 +128,12 @@ def _media_type(block: JsonObject) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _is_said(text: str, parts: Sequence[Sequence[JsonValue]]) -> bool:
+def _is_said(text: str, blocks: Sequence[JsonValue], parts: Sequence[Sequence[JsonValue]]) -> bool:
     """Whether a message's content only repeats what its parts say."""
     said = [part[2] if part[0] == "result" else part[1] for part in parts if part[0] in _SAID]
     pieces = [one for one in said if isinstance(one, str) and one]
-    return any(text == separator.join(pieces) for separator in _SEPARATORS)
+    joined = [separator.join(pieces) for separator in _SEPARATORS]
+    return text in joined or text == text_of_blocks(blocks)
 
 
 _SAID = frozenset({"text", "result"})

@@ -14,12 +14,13 @@ import fmemory
 from fmemory._engine.types import SESSION, session_stream
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory.backend import LogBackend
-from fmemory.errors import LogCorrupt, NotFound, StorageError
+from fmemory.errors import LogCorrupt, StorageError
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
 from fmemory.replay._facts import State, always, facts
 from fmemory.replay._names import Subject, find_subject
 from fmemory.replay._page_data import PageEvents, Words
+from fmemory.replay._page_subjects import Subjects
 from fmemory.replay._report import report_of
 from fmemory.replay._runs import runs
 from fmemory.replay.models import RunReport, RunSummary
@@ -57,14 +58,16 @@ def page_document(memory: LogBackend, name: str | None, session_id: str | None) 
         StorageError: The log cannot be read. What is damaged is told in its place.
     """
     focus: str | None = None
+    words = Words()
+    told: dict[str, list[JsonObject]] = {}
     if name is None and session_id is None:
         parts = list(_all_parts(memory))
+        told = _all_told(memory, parts, words)
     else:
         subject = find_subject(memory, name, session_id)
         focus = subject.run_id
         parts = list(_with_sub_sessions(memory, _part(memory, subject)))
-    words = Words()
-    sessions = [_session(memory, part, words) for part in parts]
+    sessions = [_session(memory, part, words, told) for part in parts]
     return {
         "version": fmemory.__version__,
         "focus": focus,
@@ -83,31 +86,34 @@ def _part(memory: LogBackend, subject: Subject) -> _Part:
 
 
 def _with_sub_sessions(memory: LogBackend, part: _Part) -> Iterator[_Part]:
-    """A session and those of its sub-agents, whose errors count as its own."""
+    """A session and those of its sub-agents, whose errors count as its own; each once."""
     yield part
-    for session_id in part.report.sub_sessions if part.report is not None else ():
-        try:
-            subject = find_subject(memory, None, session_id)
-        except NotFound:
-            # A sub-agent that the import did not find wrote nothing that could be shown.
-            continue
-        yield _part(memory, subject)
+    named = dict.fromkeys(part.report.sub_sessions if part.report is not None else ())
+    named.pop(part.whole.session_id or "", None)
+    if not named:
+        return
+    subjects = Subjects(memory)
+    # A sub-agent that the import did not find wrote nothing that could be shown.
+    for session_id in named:
+        if session_id in subjects:
+            yield _part(memory, subjects.of(session_id))
 
 
 def _all_parts(memory: LogBackend) -> Iterator[_Part]:
     """Every session, deleted ones too, the newest first; behind them those of sub-agents."""
+    subjects = Subjects(memory)
     cursor = None
     parts: list[_Part] = []
     while True:
         found = memory.list_streams((SESSION,), _PAGE, cursor)
         for one in found.streams:
             if len(one.stream) > 1:
-                parts.append(_part(memory, find_subject(memory, None, one.stream[1])))
+                parts.append(_part(memory, subjects.of(one.stream[1])))
         cursor = found.next_cursor
         if cursor is None:
             break
     reports = [part.report for part in parts if part.report is not None]
-    called = {one for report in reports for one in report.sub_sessions}
+    called = {one for report in reports for one in report.sub_sessions if one != report.session_id}
     yield from sorted(parts, key=lambda part: part.whole.session_id in called)
     lone = _without_session(memory)
     if lone is not None:
@@ -131,11 +137,32 @@ def _without_session(memory: LogBackend) -> _Part | None:
     return _Part(Subject("", None, None, names, outside, [], upto), lone, None)
 
 
-def _session(memory: LogBackend, part: _Part, words: Words) -> JsonObject:
+def _all_told(memory: LogBackend, parts: list[_Part], words: Words) -> dict[str, list[JsonObject]]:
+    """The events of all sessions, from one pass; none where some are damaged."""
+    upto = {part.whole.session_id: part.whole.upto for part in parts}
+    folds: dict[str, PageEvents] = {}
+    told: dict[str, list[JsonObject]] = {}
+    try:
+        for event in memory.events(stream_prefix=(SESSION,)):
+            session_id = event.stream[1] if len(event.stream) > 1 else None
+            if session_id is None or event.seq > upto.get(session_id, 0):
+                continue
+            if session_id not in folds:
+                folds[session_id] = PageEvents(words)
+            told.setdefault(session_id, []).append(folds[session_id].of_session(event))
+    except StorageError:
+        # Each session is then read on its own, and tells what is damaged in it.
+        return {}
+    return told
+
+
+def _session(
+    memory: LogBackend, part: _Part, words: Words, told: dict[str, list[JsonObject]]
+) -> JsonObject:
     plain = PageEvents(words)
     subject = part.whole
-    events: list[JsonObject] = []
-    if subject.session_id is not None:
+    events = told.get(subject.session_id or "", [])
+    if subject.session_id is not None and not events:
         for event in _readable(memory, subject.session_id, subject.upto):
             if isinstance(event, Event):
                 events.append(plain.of_session(event))

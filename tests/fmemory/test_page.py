@@ -21,7 +21,8 @@ from fmemory import (
     RunCheckpoint,
     SessionManifest,
 )
-from fmemory.replay import page, report, runs
+from fmemory._engine.raw_events import raw_events
+from fmemory.replay import _facts, page, report, runs
 from tests.fmemory.page_stores import HOSTILE, START, hostile_session, long_session, odd_sessions
 
 FIXED_BYTES_MAX = 100_000
@@ -126,6 +127,63 @@ def test_sessions_of_sub_agents_are_in_the_page_of_their_session(memory: LogBack
     memory.session("other").append_transcript_messages([Message("user", "not asked")])
 
     assert [one["id"] for one in data_of(page(memory, "s"))["sessions"]] == ["s", "s.agent"]
+
+
+@pytest.mark.parametrize("name", ["s", None])
+def test_every_session_is_in_the_page_once_however_often_it_is_named(
+    memory: LogBackend, name: str | None
+) -> None:
+    named: fmemory.JsonObject = {"sub_agent_session_ids": ["s.agent", "s", "s.agent"]}
+    memory.session("s.agent").append_transcript_messages([Message("user", "asked")])
+    memory.session("s").save_manifest(SessionManifest("s", "main", "ask", metadata=named))
+
+    assert [one["id"] for one in data_of(page(memory, name))["sessions"]] == ["s", "s.agent"]
+
+
+@pytest.mark.parametrize("name", ["s", None])
+def test_the_log_is_gone_through_as_often_for_many_sessions_as_for_few(
+    name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+
+    def counted(*args: Any, stream: Any = None, **options: Any) -> Any:
+        passes[-1] += stream is None
+        return raw_events(*args, stream=stream, **options)
+
+    monkeypatch.setattr(_facts, "raw_events", counted)
+    for count in (2, 20):
+        passes.append(0)
+        agents: list[fmemory.JsonValue] = [f"s.{number}" for number in range(count)]
+        metadata: fmemory.JsonObject = {"sub_agent_session_ids": agents}
+        with fmemory.open(":memory:") as memory:
+            memory.session("s").save_manifest(
+                SessionManifest("s", "main", "ask", metadata=metadata)
+            )
+            for agent in agents:
+                with memory.session(str(agent)).run(f"run of {agent}"):
+                    memory.add_note("read", [1.0])
+            html = page(memory, name)
+        assert len(data_of(html)["sessions"]) == count + 1
+
+    assert passes[0] == passes[1]
+
+
+def test_a_session_of_many_is_told_as_alone(memory: LogBackend) -> None:
+    long_session(memory, 200)
+    odd_sessions(memory)
+    with memory.session("late").run("both"):
+        memory.add_note("of late", [1.0], id="n7")
+    with memory.session("later").run("both"):
+        memory.add_note("of later", [1.0], id="n8")
+
+    together = {one["id"]: one for one in data_of(page(memory))["sessions"]}
+
+    for session_id in ("build", "gone", "bare", "late", "later"):
+        alone = data_of(page(memory, session_id=session_id))["sessions"][0]
+        seqs = [event["seq"] for event in together[session_id]["events"]]
+        assert seqs == [event["seq"] for event in alone["events"]]
+        assert together[session_id]["report"] == alone["report"]
+        assert together[session_id]["runs"] == alone["runs"]
 
 
 def test_notes_of_a_run_are_events_of_its_session(memory: LogBackend) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import fmemory
-from fmemory import LogBackend
+from fmemory import LogBackend, Message, ToolCall
 from fmemory.replay import changes, page, report, runs
 from tests.browser import Browser
 from tests.fmemory.page_stores import (
@@ -620,6 +620,46 @@ def test_a_run_without_an_end_is_open_and_its_call_unanswered(browser: Browser, 
 
     assert browser.texts(".run .badge") == ["open"]
     assert "never answered" in browser.text(".event .call .badge")
+
+
+def test_an_answer_is_that_of_the_nearest_call_before_it_whose_id_may_be_used_again(
+    browser: Browser, tmp_path: Path
+) -> None:
+    def call(tool: str) -> Message:
+        return Message("assistant", tool_calls=[ToolCall("call_0", tool, {})])
+
+    def answer(text: str, *, is_error: bool = False) -> Message:
+        return Message("tool", text, tool_call_id="call_0", is_error=is_error)
+
+    said = [
+        answer("too early"),
+        call("first"),
+        answer("it broke", is_error=True),
+        call("second"),
+        answer("fine"),
+        answer("fine, again"),
+        call("left"),
+        call("right"),
+        answer("nearest"),
+    ]
+    with fmemory.open(":memory:") as memory:
+        for message in said:
+            memory.session("s").append_transcript_messages([message])
+        browser.open(written(memory, tmp_path))
+
+    heads = [one.split("\n") for one in browser.texts("#list .event summary")]
+    assert [" ".join(one).split()[0] for one in heads] == [
+        "result", "first", "first", "second", "second", "second", "left", "right", "right",
+    ]  # fmt: skip
+    links = """
+    return [...document.querySelectorAll('#list .event')].map((one) => {
+      const link = one.querySelector('summary .answer');
+      return link ? link.textContent : one.querySelector('summary .warn') ? 'never' : null;
+    });
+    """
+    assert browser.run(links) == [
+        None, "→ #3", "← #2", "→ #5", "← #4", None, "never", "→ #9", "← #8",
+    ]  # fmt: skip
 
 
 def test_a_message_of_a_megabyte_is_cut_until_it_is_asked_for(browser: Browser, odd: Path) -> None:

@@ -82,6 +82,46 @@ def test_what_else_is_in_a_result_is_shown_behind_it() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            {"content": [{"type": "text", "text": "EXECUTION TIMED OUT"}]},
+            [["result", "c1", "EXECUTION TIMED OUT", True]],
+        ),
+        (
+            {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b\n"}]},
+            [["result", "c1", "a\nb\n", False]],
+        ),
+        (
+            {"content": [{"type": "text", "text": "a"}, {"type": "new_kind"}]},
+            [["result", "c1", "a", False], ["other", {"type": "new_kind"}]],
+        ),
+        ({"content": [{"type": "text", "text": ""}]}, [["result", "c1", "", False]]),
+        ({"content": "a"}, [["result", "c1", "a", False]]),
+        ({"content": ""}, [["result", "c1", "", False]]),
+    ],
+)
+def test_a_tool_message_of_openai_is_an_answer_whatever_its_content_is_made_of(
+    answer: JsonObject, expected: list[JsonValue]
+) -> None:
+    (message,) = from_openai([{"role": "tool", "tool_call_id": "c1", **answer}])
+
+    assert parts(message) == expected
+
+
+def test_an_answer_says_the_text_of_its_blocks_where_its_content_does_not() -> None:
+    blocks: list[JsonObject] = [{"type": "text", "text": "in a block"}]
+
+    assert parts(Message("tool", "", tool_call_id="c1", blocks=blocks)) == [
+        ["result", "c1", "in a block", False]
+    ]
+    assert parts(Message("tool", "beside it", tool_call_id="c1", blocks=blocks)) == [
+        ["result", "c1", "beside it", False],
+        ["text", "in a block"],
+    ]
+
+
 def test_calls_of_openai_are_said_once() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"a": 1}'}}
     (message,) = from_openai([{"role": "assistant", "content": None, "tool_calls": [call]}])

@@ -24,6 +24,7 @@ from fmemory import (
     SessionManifest,
     ToolCall,
 )
+from fmemory.replay import report
 from fmemory_tools.stepper.brief import brief
 from fmemory_tools.stepper.content import BYTES_SHOWN, event_lines, limited, state_lines
 from fmemory_tools.stepper.lines import MATCH, STYLES, Line, clean, line, text_lines, wrap
@@ -221,6 +222,66 @@ def test_a_step_of_a_harness_that_failed_is_marked(memory: LogBackend) -> None:
     styles = [brief(event)[2] for event in memory.events(stream=("session", "s"))]
 
     assert styles == ["red", "dim", "red"]
+
+
+TIMED_OUT: JsonObject = {"type": "text", "text": "EXECUTION TIMED OUT"}
+RESULT: JsonObject = {"type": "tool_result", "tool_use_id": "t", "content": [TIMED_OUT]}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("user", blocks=[RESULT]),
+        Message("user", blocks=[{**RESULT, "content": "EXECUTION TIMED OUT"}]),
+        Message("user", blocks=[{**RESULT, "content": "no", "is_error": True}]),
+        Message("user", blocks=[{**RESULT, "content": "fine"}]),
+        Message("user", blocks=[{**RESULT, "content": "fine"}, RESULT], is_error=True),
+        Message("user", "EXECUTION TIMED OUT"),
+        Message("tool", "EXECUTION TIMED OUT", blocks=[TIMED_OUT], tool_call_id="t"),
+        Message("tool", "it broke", tool_call_id="t", is_error=True),
+        Message("assistant", "the API is overloaded", is_error=True),
+        Message("assistant", blocks=[{**RESULT, "is_error": True}]),
+        Message("assistant", blocks=[{"type": "new_kind", "is_error": True}]),
+    ],
+)
+def test_an_event_is_red_where_report_counts_a_failed_call(
+    memory: LogBackend, message: Message
+) -> None:
+    memory.session("s").append_transcript_messages([message])
+
+    (event,) = memory.events(stream=("session", "s"))
+
+    assert (brief(event)[2] == "red") is (report(memory, "s").tool_error_count > 0)
+
+
+def test_a_failed_answer_is_red_and_one_beside_it_is_not(memory: LogBackend) -> None:
+    blocks: list[JsonObject] = [{**RESULT, "content": "fine"}, RESULT]
+    memory.session("s").append_transcript_messages([Message("user", blocks=blocks)])
+
+    (event,) = memory.events(stream=("session", "s"))
+    timeline = Timeline(memory, "s")
+    lines = event_lines(event, States(memory, timeline).told(0), utc=True)
+    spans = [span for one in lines for span in one.spans]
+
+    assert ("EXECUTION TIMED OUT", "red") in spans
+    assert ("fine", "") in spans
+
+
+def test_what_a_message_says_beside_its_blocks_is_shown(memory: LogBackend) -> None:
+    call = ToolCall("c1", "grep", {"pattern": "x"})
+    blocks: list[JsonObject] = [{"type": "text", "text": "I look"}]
+    memory.session("s").append_transcript_messages(
+        [
+            Message("assistant", "I look", blocks=blocks, tool_calls=[call]),
+            Message("assistant", "more", blocks=blocks),
+        ]
+    )
+
+    event, _ = told(memory, 0)
+
+    assert event.count("  I look") == 2
+    assert "  more\n  I look" in event
+    assert "→ grep\n    pattern: x" in event
 
 
 # Searching

@@ -180,8 +180,9 @@ class List {
     }
   }
 
-  call([, id, tool, value], event) {
-    const answered = id && this.session.results.get(id);
+  call(part, event) {
+    const [, , tool, value] = part;
+    const answered = this.session.answers.get(part);
     const summary = [
       el("span", { class: "tool-name" }, shown(tool || "tool")),
       " ",
@@ -197,9 +198,9 @@ class List {
     return made;
   }
 
-  result([, id, text, failure], event) {
-    const tool = id && this.session.tools.get(id);
-    const called = id && this.session.calls.get(id);
+  result(part, event) {
+    const [, , text, failure] = part;
+    const { tool, seq: called } = this.session.calls.get(part) || {};
     const lines = text ? text.split("\n").length : 0;
     const summary = [el("span", { class: "tool-name" }, shown(tool || "result"))];
     if (failure) summary.push(" ", el("span", { class: "badge bad" }, "error"));

@@ -14,9 +14,11 @@ class Session {
     this.report = raw.report;
     this.events = raw.events;
     this.at = new Map();
+    // By the parts of messages: which event answers a call, and which call a result answers. Ids of
+    // calls may be used again, so they do not tell.
+    this.answers = new Map();
     this.calls = new Map();
-    this.results = new Map();
-    this.tools = new Map();
+    this.made = new Map();
     this.flips = [];
     this.position = -1;
     this.state = emptyState();
@@ -35,11 +37,9 @@ class Session {
     let failed = Boolean(event.failed);
     for (const message of event.messages || []) {
       for (const part of message.parts) {
-        if (part[0] === "call" && part[1]) {
-          this.calls.set(part[1], event.seq);
-          this.tools.set(part[1], part[2]);
-        } else if (part[0] === "result") {
-          if (part[1] && !this.results.has(part[1])) this.results.set(part[1], event.seq);
+        if (part[0] === "call") this.call(part, event);
+        else if (part[0] === "result") {
+          this.answer(part, event);
           if (part[3]) failed = true;
         }
       }
@@ -71,6 +71,24 @@ class Session {
     event.kind = event.name === "transcript_appended" ? "message" : event.name.includes(".") ? "other" : "change";
     this.passing[index] = state.passingCount;
     this.total[index] = state.order.length;
+  }
+
+  call(part, event) {
+    const [, id, tool] = part;
+    if (!id) return;
+    if (!this.made.has(id)) this.made.set(id, { open: [], tool });
+    const made = this.made.get(id);
+    made.open.push({ part, seq: event.seq, tool });
+    made.tool = tool;
+  }
+
+  // An answer is that of the nearest call before it that has its id and no answer yet.
+  answer(part, event) {
+    const made = part[1] && this.made.get(part[1]);
+    if (!made) return;
+    const call = made.open.pop();
+    if (call) this.answers.set(call.part, event.seq);
+    this.calls.set(part, call || { seq: null, tool: made.tool });
   }
 
   step(event, step) {

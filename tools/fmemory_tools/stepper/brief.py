@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from fmemory.replay._facts import STEP_TYPE
 from fmemory.replay._failures import failure_in, step_of
+from fmemory.replay._parts import Answer, parts_of
 from fmemory_tools._console import BAD, FAINT, GOOD, KIND, STRONG
 from fmemory_tools._summary import (
     FORGOTTEN_TYPE,
@@ -94,19 +95,15 @@ def brief_message(message: JsonObject) -> str:
     calls = message.get("tool_calls")
     held = calls if isinstance(calls, list) else []
     named = [_brief_call(one) for one in held if isinstance(one, dict)]
-    text = shorten(str(message.get("content", "")) or _answer_of(message))
+    text = shorten(str(message.get("content", "")) or _first_answer(message))
     if not text and not named:
         return describe_message(message)
-    return " ".join([*(["error:"] if is_error(message) else []), *([text] if text else []), *named])
+    word = ["error:"] if says_error(message) else []
+    return " ".join([*word, *([text] if text else []), *named])
 
 
-def _answer_of(message: JsonObject) -> str:
-    """The text of the first tool result among the blocks of a message that has no other text."""
-    blocks = message.get("blocks")
-    for one in blocks if isinstance(blocks, list) else []:
-        if isinstance(one, dict) and isinstance(one.get("content"), str):
-            return str(one["content"])
-    return ""
+def _first_answer(message: JsonObject) -> str:
+    return next((one.text for one in parts_of(message).answers if one.text), "")
 
 
 def _brief_call(call: JsonObject) -> str:
@@ -122,21 +119,23 @@ def messages_of(data: JsonObject) -> list[JsonObject]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
+def answers_of(message: JsonObject) -> tuple[Answer, ...]:
+    """Which calls a message answers, as `report` counts them: what the assistant says answers none.
+
+    >>> [one.is_error for one in answers_of({"role": "tool", "content": "EXECUTION TIMED OUT"})]
+    [True]
+    """
+    return () if message.get("role") == "assistant" else parts_of(message).answers
+
+
 def is_error(message: JsonObject) -> bool:
     """Whether a message is, or holds, the answer of a tool that failed, as `report` tells it."""
-    if message.get("is_error") is True:
-        return True
-    blocks = message.get("blocks")
-    for one in blocks if isinstance(blocks, list) else []:
-        if isinstance(one, dict) and (one.get("is_error") is True or _fails(one)):
-            return True
-    is_answer = message.get("role") == "tool" or bool(message.get("tool_call_id"))
-    return is_answer and failure_in(str(message.get("content", ""))) is not None
+    return any(one.is_error for one in answers_of(message))
 
 
-def _fails(block: JsonObject) -> bool:
-    text = block.get("content") if block.get("type") == "tool_result" else None
-    return isinstance(text, str) and failure_in(text) is not None
+def says_error(message: JsonObject) -> bool:
+    """Whether a message is called an error: `is_error`, or marked as one and no answer."""
+    return is_error(message) or message.get("is_error") is True
 
 
 def _fails_as_step(event: Event) -> bool:

@@ -6,11 +6,19 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from fmemory._message_parts import text_of_blocks
 from fmemory_tools._console import BAD, FAINT, GOOD, KIND, NUMBER, STRONG, WHO
 from fmemory_tools._damage import Damaged
 from fmemory_tools._summary import FORGOTTEN_TYPE, describe_checkpoint, shorten
 from fmemory_tools._times import show_time
-from fmemory_tools.stepper.brief import LOST_TYPE, brief, is_error, messages_of
+from fmemory_tools.stepper.brief import (
+    LOST_TYPE,
+    answers_of,
+    brief,
+    is_error,
+    messages_of,
+    says_error,
+)
 from fmemory_tools.stepper.lines import Line, Span, line, text_lines
 from fmemory_tools.stepper.values import value_lines
 
@@ -164,40 +172,56 @@ def message_lines(message: JsonObject) -> Iterator[Line]:
     """A message whole: who speaks, thinking, text, calls with their arguments, results."""
     role = str(message.get("role", ""))
     name = message.get("name")
-    failed: tuple[Span, ...] = (("  error", BAD),) if is_error(message) else ()
+    failed: tuple[Span, ...] = (("  error", BAD),) if says_error(message) else ()
     yield line((role, STRONG), (f" {name}" if name else "", WHO), *failed)
     found = message.get("blocks")
     blocks = found if isinstance(found, list) else []
     kinds = [str(one.get("type")) if isinstance(one, dict) else "block" for one in blocks]
+    style = BAD if is_error(message) else ""
+    content = str(message.get("content", ""))
     if blocks and _KNOWN_BLOCKS.issuperset(kinds):
-        for block in blocks:
-            if isinstance(block, dict):
-                yield from _block_lines(block)
-        return
-    style = BAD if message.get("is_error") is True else ""
-    yield from text_lines(str(message.get("content", "")), indent=2, style=style)
-    if blocks:
-        yield line((f"blocks: {', '.join(dict.fromkeys(kinds))}", FAINT), indent=2)
+        if content.strip() and content != text_of_blocks(blocks):
+            yield from text_lines(content, indent=2, style=style)
+        yield from _blocks_lines(message, blocks, style)
+    else:
+        yield from text_lines(content, indent=2, style=style)
+        if blocks:
+            yield line((f"blocks: {', '.join(dict.fromkeys(kinds))}", FAINT), indent=2)
+        blocks = []
+    told = {one.get("id") for one in blocks if isinstance(one, dict)}
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
-        if isinstance(call, dict):
+        if isinstance(call, dict) and call.get("id") not in told:
             yield from _call_lines(call.get("name"), call.get("arguments"))
 
 
-def _block_lines(block: JsonObject) -> Iterator[Line]:
+def _blocks_lines(message: JsonObject, blocks: list[JsonValue], style: str) -> Iterator[Line]:
+    """Blocks of known kinds; the style is that of text where the message itself is an answer."""
+    answers = iter(answers_of(message))
+    has_results = any(isinstance(one, dict) and one.get("type") == "tool_result" for one in blocks)
+    for block in blocks:
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "tool_result":
+            answer = next(answers, None)
+            failed = block.get("is_error") is True if answer is None else answer.is_error
+            yield line(("← result", KIND), indent=2)
+            yield from _result_lines(block.get("content"), BAD if failed else "")
+        else:
+            yield from _block_lines(block, "" if has_results else style)
+
+
+def _block_lines(block: JsonObject, style: str) -> Iterator[Line]:
     match block.get("type"):
         case "text":
-            yield from text_lines(str(block.get("text", "")).strip("\n"), indent=2)
+            text = str(block.get("text", "")).strip("\n")
+            yield from text_lines(text, indent=2, style=style)
         case "thinking":
             thought = str(block.get("thinking", "")).strip("\n")
             yield line(("thinking", FAINT), indent=2)
             yield from text_lines(thought, indent=4, style=FAINT)
-        case "tool_use":
-            yield from _call_lines(block.get("name"), block.get("input"))
         case _:
-            style = BAD if block.get("is_error") is True else ""
-            yield line(("← result", KIND), indent=2)
-            yield from _result_lines(block.get("content"), style)
+            yield from _call_lines(block.get("name"), block.get("input"))
 
 
 def _result_lines(content: JsonValue, style: str) -> Iterator[Line]:
