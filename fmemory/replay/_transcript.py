@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -67,7 +67,8 @@ class TranscriptResult(Model, frozen=True):
 
     Attributes:
         call_id: The call it answers; None where it names none.
-        name: The tool, where the call is in the transcript.
+        name: The tool, where the call is in the transcript: the nearest one of this id before,
+            unless another answer has it.
         text: The answer's text.
         is_error: Whether it reports a failure, by its mark or its own words.
     """
@@ -169,16 +170,14 @@ def entries_of(
         before: Messages of events before these.
     """
     said = _fold(events, before)
-    names: dict[str, str] = {}
-    answers = _answers(said)
+    pairs = _pairs(said)
     number = before
     for position, one in enumerate(said):
         if isinstance(one.event, UnreadableEvent):
             yield TranscriptEntry(one.event.seq, None, "", gap=one.event)
             continue
         number += 1
-        names.update({call.id: call.name for call in one.parts.calls if call.id})
-        yield _entry(one, number, position, names, answers)
+        yield _entry(one, number, position, pairs)
 
 
 class _Place(NamedTuple):
@@ -292,34 +291,70 @@ def _truncated(said: list[_Said], event: Event, before: int) -> list[_Said]:
     return kept
 
 
-_Answers: TypeAlias = dict[str | int, tuple[int, bool]]
-"""Call id, or position of the message with a nameless call → the event that answers, and how."""
+@dataclass(slots=True)
+class _Pairs:
+    """Which answers belong to which calls; a message is its position, a part its place in it.
+
+    Attributes:
+        answers: Message and call → the event that answers it, and whether that tells a failure.
+        names: Message and answer → the tool that was called.
+    """
+
+    answers: dict[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)
+    names: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
-def _answers(said: Sequence[_Said]) -> _Answers:
-    found: _Answers = {}
+def _pairs(said: Sequence[_Said]) -> _Pairs:
+    """Each answer with the nearest call of its id before it that nothing answers yet.
+
+    Some harnesses count the calls of each turn anew, so an id may come again. Calls of one message
+    that share an id are answered in their order.
+    """
+    found = _Pairs()
+    waiting: dict[str, list[tuple[int, int]]] = {}
     for position, one in enumerate(said):
-        for answer in one.parts.answers:
-            key = position - 1 if answer.call_id is None else answer.call_id
-            found.setdefault(key, (one.event.seq, answer.is_error))
+        for place, made in reversed(list(enumerate(one.parts.calls))):
+            if made.id:
+                waiting.setdefault(made.id, []).append((position, place))
+        for place, answer in enumerate(one.parts.answers):
+            if answer.call_id is None:
+                calls = _nameless_calls(said, position - 1)
+            else:
+                calls = waiting.get(answer.call_id, [])[-1:]
+                del waiting.get(answer.call_id, [])[-1:]
+            for call in calls:
+                found.answers.setdefault(call, (one.event.seq, answer.is_error))
+                if answer.call_id is not None:
+                    found.names[position, place] = _name_at(said, call)
     return found
 
 
-def _entry(
-    said: _Said, number: int, position: int, names: dict[str, str], answers: _Answers
-) -> TranscriptEntry:
+def _nameless_calls(said: Sequence[_Said], position: int) -> list[tuple[int, int]]:
+    calls = said[position].parts.calls if position >= 0 else ()
+    return [(position, place) for place, call in enumerate(calls) if not call.id]
+
+
+def _name_at(said: Sequence[_Said], call: tuple[int, int]) -> str:
+    position, place = call
+    return said[position].parts.calls[place].name
+
+
+def _entry(said: _Said, number: int, position: int, pairs: _Pairs) -> TranscriptEntry:
     event, parts = said.event, said.parts
     assert not isinstance(event, UnreadableEvent)
     blocks = said.message.get("blocks")
     calls = [
         TranscriptCall(
-            call.id, call.name, call.arguments, *answers.get(call.id or position, (None, False))
+            call.id,
+            call.name,
+            call.arguments,
+            *pairs.answers.get((position, place), (None, False)),
         )
-        for call in parts.calls
+        for place, call in enumerate(parts.calls)
     ]
     results = [
-        TranscriptResult(one.call_id, names.get(one.call_id or ""), one.text, one.is_error)
-        for one in parts.answers
+        TranscriptResult(one.call_id, pairs.names.get((position, place)), one.text, one.is_error)
+        for place, one in enumerate(parts.answers)
     ]
     return TranscriptEntry(
         seq=event.seq,
