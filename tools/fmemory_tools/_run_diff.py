@@ -18,7 +18,7 @@ from fmemory_tools._console import (
     print_text,
 )
 from fmemory_tools._failure import Failure
-from fmemory_tools._sessions import name_some
+from fmemory_tools._sessions import meant_by, name_some
 from fmemory_tools._summary import shorten
 from fmemory_tools._transcript_view import short_arguments
 
@@ -105,15 +105,8 @@ def _is_run(memory: LogBackend, word: str) -> bool:
 
 
 def _named(every: Sequence[RunSummary], word: str, *, whole: bool) -> list[RunSummary]:
-    exact = [one for one in every if one.run_id == word]
-    if exact or whole:
-        return exact
-    found = [one for one in every if word and one.run_id.startswith(word)]
-    # As with sessions: a sub-agent's id begins with its parent's, which is meant.
-    shortest = min((one.run_id for one in found), key=len, default="")
-    if all(one.run_id.startswith(shortest) for one in found):
-        return [one for one in found if one.run_id == shortest]
-    return found
+    meant = [word] if whole else meant_by([one.run_id for one in every], word)
+    return [one for one in every if one.run_id in meant]
 
 
 def _not_one(every: Sequence[RunSummary], name: str, word: str, found: Sequence[RunSummary]) -> str:
