@@ -21,7 +21,7 @@ from fmemory.replay._blame import features_upto
 from fmemory.replay._facts import State
 from fmemory.replay._reading import events_upto, gap_of, readable
 from fmemory.replay._runs import runs
-from fmemory.replay._transcript import TRANSCRIPT_TYPES, TranscriptEntry, entries_of
+from fmemory.replay._transcript import TranscriptEntry, entries_upto
 from fmemory.replay.models import RunSummary, UnreadableEvent
 
 if TYPE_CHECKING:
@@ -288,8 +288,7 @@ def _read(memory: LogBackend, run: RunSummary) -> _Side:
 
 
 def _read_session(memory: LogBackend, run: RunSummary, session_id: str, side: _Side) -> None:
-    messages = events_upto(memory, session_id, run.last_seq, TRANSCRIPT_TYPES)
-    for entry in entries_of(messages):
+    for entry in entries_upto(memory, session_id, run.last_seq):
         if entry.gap is not None:
             side.unreadable.add(entry.gap)
         elif entry.run_id == run.run_id:
