@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from fmemory._engine.types import SESSION
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._model import Model
 from fmemory.errors import ContractError, NotFound, Reason, brief
 from fmemory.record_models import MemoryRecord
 from fmemory.replay._blame import features_upto
-from fmemory.replay._facts import State
+from fmemory.replay._facts import State, facts, never
 from fmemory.replay._reading import events_upto, gap_of, readable
 from fmemory.replay._runs import runs
-from fmemory.replay._transcript import TRANSCRIPT_TYPES, TranscriptEntry, entries_of
+from fmemory.replay._transcript import TranscriptEntry, entries_upto
 from fmemory.replay.models import RunSummary, UnreadableEvent
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def compare(
             where="run_b",
             reason=Reason.BAD_VALUE,
         )
-    a, b = _read(memory, first), _read(memory, second)
+    a, b = _read(memory, first, every), _read(memory, second, every)
     shared, message = _messages_part(a.entries, b.entries)
     shared_calls, call = _calls_part(a.entries, b.entries)
     return RunDiff(
@@ -272,14 +273,17 @@ class _Side:
     unreadable: set[UnreadableEvent] = field(default_factory=set)
 
 
-def _read(memory: LogBackend, run: RunSummary) -> _Side:
+def _read(memory: LogBackend, run: RunSummary, every: Sequence[RunSummary]) -> _Side:
     side = _Side()
     if run.session_id is not None:
         _read_session(memory, run, run.session_id, side)
+    of_others = _notes_of_others(memory, run, every)
     types = ("records_put",)
     for event in readable(
         lambda after, limit: memory.events(after, types=types, run_id=run.run_id, limit=limit)
     ):
+        if event.seq in of_others:
+            continue
         if isinstance(event, UnreadableEvent):
             side.unreadable.add(event)
         else:
@@ -287,9 +291,33 @@ def _read(memory: LogBackend, run: RunSummary) -> _Side:
     return side
 
 
+def _notes_of_others(
+    memory: LogBackend, run: RunSummary, every: Sequence[RunSummary]
+) -> frozenset[int]:
+    """Events with this run's id that belong to the runs of that id in other sessions.
+
+    As `runs` counts them, a note is of the session that the run wrote to last before it.
+
+    Cost: none where no other session has such a run, else one pass over the envelopes of the log.
+    """
+    sessions = [one.session_id for one in every if one.run_id == run.run_id]
+    if len(sessions) == 1:
+        return frozenset()
+    current: str | None = None
+    found: set[int] = set()
+    for fact in facts(memory, wanted=never):
+        event = fact.event
+        if event.run_id != run.run_id:
+            continue
+        if event.stream[0] == SESSION and len(event.stream) > 1:
+            current = event.stream[1]
+        elif current != run.session_id:
+            found.add(event.seq)
+    return frozenset(found)
+
+
 def _read_session(memory: LogBackend, run: RunSummary, session_id: str, side: _Side) -> None:
-    messages = events_upto(memory, session_id, run.last_seq, TRANSCRIPT_TYPES)
-    for entry in entries_of(messages):
+    for entry in entries_upto(memory, session_id, run.last_seq):
         if entry.gap is not None:
             side.unreadable.add(entry.gap)
         elif entry.run_id == run.run_id:

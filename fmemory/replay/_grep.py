@@ -280,7 +280,8 @@ def _matches(
     if not of_type & places:
         return
     for place, name, text in read(event):
-        first = expression.search(text) if place in places else None
+        # An empty text has no line, and is most often one that nobody wrote.
+        first = expression.search(text) if text and place in places else None
         if first is not None:
             excerpt, start, end = _excerpt(text, *first.span())
             yield Match(

@@ -6,10 +6,10 @@ wrote it, and what can no longer be read stays visible as a gap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,11 +18,12 @@ from fmemory._model import Model
 from fmemory.errors import ContractError, Reason
 from fmemory.replay._facts import State, facts, never
 from fmemory.replay._parts import NOTHING, Parts, as_answer, parts_of
-from fmemory.replay._reading import FORGOTTEN, LOST, events_upto, moment_of
+from fmemory.replay._reading import events_upto, moment_of
 from fmemory.replay.models import UnreadableEvent
 
 if TYPE_CHECKING:
     from fmemory.backend import LogBackend
+    from fmemory.journal import Envelope
     from fmemory.log_models import Event
 
 __all__ = [
@@ -30,7 +31,7 @@ __all__ = [
     "TranscriptCall",
     "TranscriptEntry",
     "TranscriptResult",
-    "entries_of",
+    "entries_upto",
     "messages_in",
     "transcript",
 ]
@@ -67,7 +68,8 @@ class TranscriptResult(Model, frozen=True):
 
     Attributes:
         call_id: The call it answers; None where it names none.
-        name: The tool, where the call is in the transcript.
+        name: The tool, where the call is in the transcript: the nearest one of this id before,
+            unless another answer has it.
         text: The answer's text.
         is_error: Whether it reports a failure, by its mark or its own words.
     """
@@ -98,6 +100,9 @@ class TranscriptEntry(Model, frozen=True):
         actor: Who wrote it.
         blocks: The provider's own content blocks, as they came.
         gap: Why there is nothing to read; None for a message.
+        gap_messages: How many messages the event of a gap held, of those that no truncation cut
+            off; None where nobody knows. Truncations count such an event as none, so that some of
+            the messages after it may have been cut off.
     """
 
     seq: int
@@ -114,6 +119,7 @@ class TranscriptEntry(Model, frozen=True):
     actor: str | None = None
     blocks: tuple[JsonValue, ...] = ()
     gap: UnreadableEvent | None = None
+    gap_messages: int | None = None
 
 
 def transcript(
@@ -155,34 +161,36 @@ def transcript(
     after, before = 0, 0
     if last is not None:
         after, before = _window(memory, session_id, upto, run_id, last)
-    events = events_upto(memory, session_id, upto, TRANSCRIPT_TYPES, after=after)
-    entries = [one for one in entries_of(events, before=before) if _is_of(one, run_id)]
+    every = entries_upto(memory, session_id, upto, after=after, before=before)
+    entries = [one for one in every if _is_of(one, run_id)]
     return tuple(entries if last is None else entries[-last:])
 
 
-def entries_of(
-    events: Iterable[Event | UnreadableEvent], *, before: int = 0
+def entries_upto(
+    memory: LogBackend, session_id: str, upto: int, *, after: int = 0, before: int = 0
 ) -> Iterator[TranscriptEntry]:
-    """The entries that events of one session make, with calls and answers brought together.
+    """The entries of a session as of an event, with calls and answers brought together.
 
     Args:
-        before: Messages of events before these.
+        after: Only of events behind this one.
+        before: Messages of events up to that one.
     """
-    said = _fold(events, before)
-    names: dict[str, str] = {}
-    answers = _answers(said)
+    events = list(events_upto(memory, session_id, upto, TRANSCRIPT_TYPES, after=after))
+    gaps = frozenset(one.seq for one in events if isinstance(one, UnreadableEvent))
+    said = _fold(events, before, _envelopes(memory, session_id, upto, gaps))
+    pairs = _pairs(said)
     number = before
     for position, one in enumerate(said):
         if isinstance(one.event, UnreadableEvent):
-            yield TranscriptEntry(one.event.seq, None, "", gap=one.event)
+            held = one.count or None
+            yield TranscriptEntry(one.event.seq, None, "", gap=one.event, gap_messages=held)
             continue
         number += 1
-        names.update({call.id: call.name for call in one.parts.calls if call.id})
-        yield _entry(one, number, position, names, answers)
+        yield _entry(one, number, position, pairs)
 
 
 class _Place(NamedTuple):
-    """An event with messages, or one that cannot tell: its seq, how many, and of which run."""
+    """An event with messages, or one that cannot tell, with none: how many, and of which run."""
 
     seq: int
     message_count: int
@@ -221,36 +229,75 @@ def _places(memory: LogBackend, session_id: str, upto: int) -> list[_Place]:
             places.append(_Place(event.seq, event.count, event.run_id))
             total += event.count
         elif event.type == _TRUNCATED:
-            while places and total - places[-1].message_count >= event.count:
-                total -= places.pop().message_count
-            if total > event.count:
-                kept = places[-1].message_count - (total - event.count)
-                places[-1] = places[-1]._replace(message_count=kept)
-                total = event.count
+            total = _truncate_places(places, total, event.count)
         elif event.type != _DELETED:
             places.append(_Place(event.seq, 0, None, fact.state is State.FORGOTTEN))
     return places
 
 
+def _truncate_places(places: list[_Place], total: int, keep: int) -> int:
+    """Take out what is behind the first messages; how many of `total` are left."""
+    unknown: list[_Place] = []
+    while places and total - places[-1].message_count >= keep:
+        place = places.pop()
+        total -= place.message_count
+        if not place.message_count:
+            unknown.append(place)
+    if total > keep:
+        places[-1] = places[-1]._replace(message_count=places[-1].message_count - (total - keep))
+        total = keep
+    places += reversed(unknown)
+    return total
+
+
+def _envelopes(
+    memory: LogBackend, session_id: str, upto: int, seqs: frozenset[int]
+) -> dict[int, Envelope]:
+    """What is known of events whose content is not there; those that cannot tell are left out.
+
+    Cost: none without such events, else O(events of the session), envelopes only.
+    """
+    if not seqs:
+        return {}
+    types = frozenset(TRANSCRIPT_TYPES)
+    found = facts(memory, session_id=session_id, upto=upto, types=types, wanted=never)
+    return {one.event.seq: one.event for one in found if one.event.seq in seqs}
+
+
 @dataclass(slots=True)
 class _Said:
-    """A message of the fold and its event; or what is left of an event, without parts."""
+    """A message of the fold and its event; or what is left of an event, without parts.
+
+    `count` is how many messages that is; 0 = nobody knows.
+    """
 
     event: Event | UnreadableEvent
     parts: Parts = NOTHING
     message: JsonObject = field(default_factory=dict)
+    count: int = 1
 
 
-def _fold(events: Iterable[Event | UnreadableEvent], before: int) -> list[_Said]:
+def _fold(
+    events: Iterable[Event | UnreadableEvent], before: int, known: Mapping[int, Envelope]
+) -> list[_Said]:
+    """What is said after the events.
+
+    Args:
+        before: Messages of events before these.
+        known: Seq → envelope of those whose content is not there.
+    """
     said: list[_Said] = []
     for event in events:
-        if isinstance(event, UnreadableEvent):
-            if event.type in ("", FORGOTTEN, LOST, _APPENDED):
-                said.append(_Said(event))
-        elif event.type == _DELETED:
+        envelope = known.get(event.seq)
+        type_ = event.type if envelope is None else envelope.type
+        if type_ == _DELETED:
             said.clear()
-        elif event.type == _TRUNCATED:
-            said = _truncated(said, event, before)
+        elif type_ == _TRUNCATED:
+            keep = _keep_of(event) if envelope is None else envelope.count
+            said = said if keep is None else _truncated(said, keep, before)
+        elif isinstance(event, UnreadableEvent):
+            has_count = envelope is not None and type_ == _APPENDED
+            said.append(_Said(event, count=envelope.count if envelope and has_count else 0))
         else:
             _append(said, event)
     return said
@@ -279,47 +326,87 @@ def messages_in(event: Event) -> list[JsonObject]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _truncated(said: list[_Said], event: Event, before: int) -> list[_Said]:
-    keep = event.data.get("keep") if isinstance(event.data, dict) else None
-    assert isinstance(keep, int), "a truncation says how many it keeps"
+def _keep_of(event: Event | UnreadableEvent) -> int | None:
+    """How many messages a truncation keeps; None where it cannot tell."""
+    data = None if isinstance(event, UnreadableEvent) else event.data
+    keep = data.get("keep") if isinstance(data, dict) else None
+    return keep if isinstance(keep, int) else None
+
+
+def _truncated(said: list[_Said], keep: int, before: int) -> list[_Said]:
     kept: list[_Said] = []
-    count = before
+    left = keep - before
     for one in said:
-        is_message = not isinstance(one.event, UnreadableEvent)
-        count += is_message
-        if not is_message or count <= keep:
-            kept.append(one)
+        if one.count == 0 or left > 0:
+            kept.append(replace(one, count=left) if one.count > left > 0 else one)
+        left -= one.count
     return kept
 
 
-_Answers: TypeAlias = dict[str | int, tuple[int, bool]]
-"""Call id, or position of the message with a nameless call → the event that answers, and how."""
+@dataclass(slots=True)
+class _Pairs:
+    """Which answers belong to which calls; a message is its position, a part its place in it.
+
+    Attributes:
+        answers: Message and call → the event that answers it, and whether that tells a failure.
+        names: Message and answer → the tool that was called.
+    """
+
+    answers: dict[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)
+    names: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
-def _answers(said: Sequence[_Said]) -> _Answers:
-    found: _Answers = {}
+def _pairs(said: Sequence[_Said]) -> _Pairs:
+    """Each answer with the nearest call of its id before it that nothing answers yet.
+
+    Some harnesses count the calls of each turn anew, so an id may come again. Calls of one message
+    that share an id are answered in their order.
+    """
+    found = _Pairs()
+    waiting: dict[str, list[tuple[int, int]]] = {}
     for position, one in enumerate(said):
-        for answer in one.parts.answers:
-            key = position - 1 if answer.call_id is None else answer.call_id
-            found.setdefault(key, (one.event.seq, answer.is_error))
+        for place, made in reversed(list(enumerate(one.parts.calls))):
+            if made.id:
+                waiting.setdefault(made.id, []).append((position, place))
+        for place, answer in enumerate(one.parts.answers):
+            if answer.call_id is None:
+                calls = _nameless_calls(said, position - 1)
+            else:
+                calls = waiting.get(answer.call_id, [])[-1:]
+                del waiting.get(answer.call_id, [])[-1:]
+            for call in calls:
+                found.answers.setdefault(call, (one.event.seq, answer.is_error))
+                if answer.call_id is not None:
+                    found.names[position, place] = _name_at(said, call)
     return found
 
 
-def _entry(
-    said: _Said, number: int, position: int, names: dict[str, str], answers: _Answers
-) -> TranscriptEntry:
+def _nameless_calls(said: Sequence[_Said], position: int) -> list[tuple[int, int]]:
+    calls = said[position].parts.calls if position >= 0 else ()
+    return [(position, place) for place, call in enumerate(calls) if not call.id]
+
+
+def _name_at(said: Sequence[_Said], call: tuple[int, int]) -> str:
+    position, place = call
+    return said[position].parts.calls[place].name
+
+
+def _entry(said: _Said, number: int, position: int, pairs: _Pairs) -> TranscriptEntry:
     event, parts = said.event, said.parts
     assert not isinstance(event, UnreadableEvent)
     blocks = said.message.get("blocks")
     calls = [
         TranscriptCall(
-            call.id, call.name, call.arguments, *answers.get(call.id or position, (None, False))
+            call.id,
+            call.name,
+            call.arguments,
+            *pairs.answers.get((position, place), (None, False)),
         )
-        for call in parts.calls
+        for place, call in enumerate(parts.calls)
     ]
     results = [
-        TranscriptResult(one.call_id, names.get(one.call_id or ""), one.text, one.is_error)
-        for one in parts.answers
+        TranscriptResult(one.call_id, pairs.names.get((position, place)), one.text, one.is_error)
+        for place, one in enumerate(parts.answers)
     ]
     return TranscriptEntry(
         seq=event.seq,

@@ -251,6 +251,27 @@ def test_an_id_that_two_sessions_have_needs_the_session(simple: LogBackend) -> N
     assert (found.a.session_id, found.b.session_id) == ("s", "t")
 
 
+def test_notes_of_runs_of_one_id_are_those_of_each_session(simple: LogBackend) -> None:
+    def note(text: str) -> None:
+        with fmemory.audit(run_id="r"):
+            simple.add_note(text, id=text)
+
+    note("before any session")
+    for session in ("s", "t"):
+        with simple.session(session).run("r"):
+            simple.append_transcript_messages(session, [Message("user", session)])
+            simple.add_note(f"of {session}", id=session)
+            simple.add_note("of both", id=f"both {session}")
+        note(f"after {session}")
+
+    found = compare(simple, "r", "r", session_a="s", session_b="t")
+
+    assert [one.text for one in found.notes.a] == ["s: of s", "after s: after s"]
+    assert [one.text for one in found.notes.b] == ["t: of t", "after t: after t"]
+    assert found.notes.shared == 1
+    assert (found.a.note_count, found.b.note_count) == (3, 3)
+
+
 def test_a_run_is_not_compared_with_itself(simple: LogBackend) -> None:
     run_once(simple, "a", SAID)
 

@@ -172,6 +172,62 @@ def test_lost_events_of_a_repair_are_gaps(damaged: Path, tmp_path: Path) -> None
     assert [one.seq for one in attributions if one.gap is not None] == [5]
 
 
+Shown = list[tuple[int, int | None, object]]
+
+
+def _truncated_behind_damage(tmp_path: Path, state: str) -> Path:
+    """Messages abc, de, fgh, then the first five are kept, then i; event 2 cannot be read."""
+    path = tmp_path / "truncated"
+    with fmemory.open(path) as memory:
+        for texts in ("abc", ["NEEDLE", "e"], "fgh"):
+            memory.append_transcript_messages("s", [Message("user", one) for one in texts])
+        memory.truncate_transcript("s", keep=5)
+        memory.append_transcript_messages("s", [Message("user", "i")])
+    (segment,) = path.glob("seg-*.log")
+    content = bytearray(segment.read_bytes())
+    place = content.index(b"NEEDLE")
+    content[place] ^= 1
+    if state == "lost":
+        content[place - 80 : place] = bytes(80)
+    segment.write_bytes(content)
+    if state == "damaged":
+        return path
+    fmemory.repair(path, tmp_path / "repaired")
+    return tmp_path / "repaired"
+
+
+@pytest.mark.parametrize(
+    ("state", "count", "beyond"),
+    [
+        ("damaged", 2, []),
+        ("erased", 2, []),
+        # Nobody knows how many a lost event held: it counts as none, and says so.
+        ("lost", None, [(3, 4, "f"), (3, 5, "g")]),
+    ],
+)
+def test_a_truncation_counts_messages_that_cannot_be_read(
+    state: str, count: int | None, beyond: Shown, tmp_path: Path
+) -> None:
+    with fmemory.open(_truncated_behind_damage(tmp_path, state), read_only=True) as memory:
+        found = transcript(memory, "s")
+        last = transcript(memory, "s", last=2)
+
+    shown = [
+        (one.seq, one.number, one.text if one.gap is None else (one.gap.state, one.gap_messages))
+        for one in found
+    ]
+    before: Shown = [(1, 1, "a"), (1, 2, "b"), (1, 3, "c")]
+    assert shown == [*before, (2, None, (state, count)), *beyond, (5, 4 + len(beyond), "i")]
+    assert last == found[-2:]
+
+
+def test_a_truncation_takes_unreadable_messages_out_too(damaged: Path) -> None:
+    with fmemory.open(damaged) as memory:
+        memory.truncate_transcript("login", keep=1)
+        assert [one.seq for one in transcript(memory, "login")] == [3]
+        assert [one.seq for one in transcript(memory, "login", at=11)] == [3, 4, 5, 11]
+
+
 @pytest.mark.parametrize("journal", JOURNALS)
 def test_forgotten_events_are_named_or_known_to_be_of_no_account(
     journal: str, tmp_path: Path

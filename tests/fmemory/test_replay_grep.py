@@ -19,6 +19,8 @@ from fmemory import (
     ProgressEntry,
     Reason,
     RunCheckpoint,
+    SessionManifest,
+    ToolCall,
 )
 from fmemory.replay import Match, Matches, TextPlace, grep
 from tests.fmemory.replay_tools import JOURNALS, target_of, tell_story
@@ -108,6 +110,30 @@ def test_a_match_longer_than_an_excerpt_is_cut(empty: LogBackend) -> None:
     (one,) = grep(empty, "a+").matches
 
     assert (one.start, one.end, len(one.excerpt)) == (0, 200, 200)
+
+
+@pytest.mark.parametrize("pattern", ["^$", "x*", "^"])
+def test_texts_that_nobody_wrote_are_not_found(pattern: str, empty: LogBackend) -> None:
+    with fmemory.audit(run_id="r"):
+        session = empty.session("s")
+        features = [FeatureRecord("form", "", "")]
+        session.initialize_session_if_missing(SessionManifest("s", "main", ""), features)
+        with session.run("r"):
+            call = ToolCall("c", "bash", {})
+            session.append_transcript_messages(
+                [
+                    Message("user", "hello"),
+                    Message("assistant", "", tool_calls=[call]),
+                    Message("tool", "", tool_call_id="c"),
+                ]
+            )
+            empty.add_note("", id="n", metadata={"owner": ""})
+
+    found = grep(empty, pattern).matches
+
+    assert all(one.excerpt for one in found)
+    names = {(one.name, one.excerpt) for one in found if one.place == "message"}
+    assert names == (set() if pattern == "^$" else {("user", "hello"), ("call", "bash")})
 
 
 def test_matches_of_a_text_are_counted(empty: LogBackend) -> None:

@@ -72,6 +72,47 @@ def test_a_result_has_the_name_of_its_tool(memory: LogBackend) -> None:
     assert (entry.text, entry.is_error) == ("", True)
 
 
+def test_an_answer_belongs_to_the_nearest_open_call_of_its_id_before_it(empty: LogBackend) -> None:
+    def call(*names: str) -> Message:
+        return Message("assistant", tool_calls=[ToolCall("call_0", name, {}) for name in names])
+
+    def answer(text: str, *, failed: bool = False) -> Message:
+        return Message("tool", text, tool_call_id="call_0", is_error=failed)
+
+    said = [
+        answer("too early"),
+        call("first"),
+        answer("boom", failed=True),
+        call("second"),
+        answer("fine"),
+        call("one", "two"),
+        answer("of one", failed=True),
+        answer("of two"),
+        answer("too late"),
+        call("open"),
+    ]
+    for one in said:
+        empty.append_transcript_messages("s", [one])
+    entries = transcript(empty, "s")
+    calls = [(c.name, c.answer_seq, c.is_error) for one in entries for c in one.calls]
+    assert calls == [
+        ("first", 3, True),
+        ("second", 5, False),
+        ("one", 7, True),
+        ("two", 8, False),
+        ("open", None, False),
+    ]
+    names = [(r.text, r.name) for one in entries for r in one.results]
+    assert names == [
+        ("too early", None),
+        ("boom", "first"),
+        ("fine", "second"),
+        ("of one", "one"),
+        ("of two", "two"),
+        ("too late", None),
+    ]
+
+
 def test_a_run_a_moment_and_the_last_ones_can_be_asked_for(memory: LogBackend) -> None:
     assert seqs(transcript(memory, "login", run_id="run-2")) == [11]
     assert seqs(transcript(memory, "login", at=4)) == [3, 4]

@@ -100,6 +100,59 @@ def test_a_beginning_of_several_is_refused(broken: Path, run: Command) -> None:
     assert "run-1, run-2" in only_line(result.stderr)
 
 
+def test_runs_of_one_id_in_two_sessions_are_compared_by_session_and_run(
+    tmp_path: Path, run: Command
+) -> None:
+    path = tmp_path / "m"
+    with fmemory.open(path) as memory, fmemory.audit(run_id="r1"):
+        for session in ("alpha", "a/b"):
+            memory.append_transcript_messages(session, [Message("user", f"hello {session}")])
+
+    for command in (["diff", "alpha/r1", "a/b/r1"], ["diff", "al/r", "a/b/r"]):
+        told = json.loads(only_line(run(*command, "--json", "-s", path).stdout))
+        assert [told[one]["session_id"] for one in "ab"] == ["alpha", "a/b"]
+        assert told["message"]["what"] == "text"
+    for command, advice in (
+        (["r1", "r1"], "A: run 'r1' could be any of: alpha/r1, a/b/r1; name it as SESSION/RUN"),
+        (["alpha/r1", "r1"], "B: run 'r1' could be any of: alpha/r1, a/b/r1"),
+        (["r1", "r1", "--session", "alpha"], "the same run, alpha/r1: expected two"),
+        (["alpha/r1", "alpha/r2"], "B: expected a sequence number, a time or a run"),
+    ):
+        result = run("diff", *command, "-s", path)
+        assert result.exit_code == 2
+        assert advice in only_line(result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (["report", "log"], "login, login-2"),
+        (["report", "run-"], "run-1, run-10"),
+        (["html", "log", "-o", "-"], "login, login-2"),
+        (["html", "run-", "-o", "-"], "run-1, run-10"),
+        (["diff", "run-", "run-10"], "run-1, run-10"),
+        (["transcript", "log"], "login, login-2"),
+        (["blame", "log"], "login, login-2"),
+        (["state", "--session", "log"], "login, login-2"),
+        (["report", "--session", "log"], "login, login-2"),
+    ],
+)
+def test_a_beginning_of_several_is_refused_though_one_begins_with_another(
+    command: list[str], named: str, tmp_path: Path, run: Command
+) -> None:
+    with fmemory.open(tmp_path / "m") as memory:
+        for session, run_id in (("login", "run-1"), ("login-2", "run-10")):
+            with fmemory.audit(run_id=run_id):
+                memory.append_transcript_messages(session, [Message("user", f"hello {session}")])
+
+    result = run(*command, "-s", tmp_path / "m")
+    assert result.exit_code == 2
+    for name in named.split(", "):
+        assert name in only_line(result.stderr)
+    in_full = run("report", "login", "--json", "-s", tmp_path / "m").stdout
+    assert json.loads(in_full)["session_id"] == "login"
+
+
 def test_an_unknown_name_is_refused(broken: Path, run: Command) -> None:
     result = run("report", "nobody", "-s", broken)
 

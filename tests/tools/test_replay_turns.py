@@ -179,7 +179,7 @@ def test_numbers_of_which_one_is_no_run_are_events(numbered: Path, run: Command)
         ("run-1", "1h ago", "B, 1h ago, is a place in the log and A a run"),
         ("run-1", "nobody", "B: expected a sequence number, a time or a run, got 'nobody'"),
         ("run-1", "run", "B: run 'run' could be any of: run-1, run-2"),
-        ("run-1", "run-1", "got it twice"),
+        ("run-1", "run-1", "are the same run"),
     ],
 )
 def test_words_that_do_not_fit_together_are_refused(
@@ -198,7 +198,7 @@ def test_a_run_that_two_sessions_have_is_told_by_its_session(store: Path, run: C
     result = run("diff", "run-1", "run-2", "-s", store)
 
     assert result.exit_code == 2
-    assert "is in sessions login, other: name one by --session" in only_line(result.stderr)
+    assert "could be any of: login/run-1, other/run-1; name it as" in only_line(result.stderr)
     assert run("diff", "run-1", "run-2", "--session", "login", "-s", store).exit_code == 1
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
-from fmemory_tools._failure import one_line, printable
+from fmemory_tools._failure import STEERING, one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,7 @@ Part: TypeAlias = str | tuple[str, str]
 """Text, or text and a rich style."""
 
 PROGRESS_AFTER_S = 0.5
+_ESCAPED = {code: json.dumps(chr(code))[1:-1] for code in STEERING} | {0x7F: "\\u007f"}
 
 FAINT = "dim"
 NUMBER = "cyan"
@@ -34,8 +35,10 @@ KIND = "yellow"
 
 
 def print_json(value: object) -> None:
-    """One JSON value on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    """One JSON value on one line; what would steer a terminal is escaped, all else readable."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # No such character is part of JSON outside of its strings.
+    sys.stdout.write((text if text.isprintable() else text.translate(_ESCAPED)) + "\n")
 
 
 def width() -> int:

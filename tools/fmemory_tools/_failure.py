@@ -46,7 +46,7 @@ def reported() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except Failure as failure:
-        _tell(str(failure), failure.teller)
+        tell(str(failure), failure.teller)
         raise typer.Exit(failure.code) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
@@ -57,14 +57,21 @@ def reported() -> Iterator[None]:
         if error.errno == errno.EPIPE:
             _silence_stdout()
             raise typer.Exit(BROKEN_PIPE) from None
-        _tell(_sentence(error))
+        tell(_sentence(error))
         raise typer.Exit(CANNOT_OPEN) from None
     except RuntimeError as error:
         code = _library_code(error)
         if code is None:
             raise
-        _tell(str(error))
+        tell(str(error))
         raise typer.Exit(code) from None
+
+
+def tell(message: str, teller: str = "fmemory") -> None:
+    """One line on stderr, whatever is in it: beside what a command prints, or instead of it."""
+    # Errors do not quote passwords; what a driver says in its own words is made sure of here.
+    message = _PASSWORD.sub(r"\1:***@", message)
+    print(f"{teller}: {one_line(message)}", file=sys.stderr)  # noqa: T201 - the command's own voice
 
 
 def one_line(text: str) -> str:
@@ -85,12 +92,20 @@ def printable(text: str) -> str:
     return text if text.isprintable() else text.translate(_VISIBLE)
 
 
-# Escape sequences and bidirectional overrides in stored text must not reach the terminal.
+# What steers a terminal, or turns or hides the text around it, must not reach one raw: controls of
+# C0 and C1, line separators, bidirectional controls, and signs of no width. The two joiners stay:
+# words of some scripts, and emoji, are spelt with them.
+STEERING = (
+    *range(0x7F, 0xA0),
+    *(0xAD, 0x061C, 0x200B, 0x200E, 0x200F),
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070),
+    *(0xFEFF, *range(0xFFF9, 0xFFFC)),
+    *range(0xE0000, 0xE0080),
+)
 _VISIBLE = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
-    **dict.fromkeys(range(127, 160), "�"),
-    **dict.fromkeys(range(8234, 8239), "�"),
-    **dict.fromkeys(range(8294, 8298), "�"),
+    **dict.fromkeys(STEERING, "�"),
     ord("\r"): None,
     0x2028: " ",
     0x2029: " ",
@@ -117,12 +132,6 @@ def _library_code(error: RuntimeError) -> int | None:
 def _sentence(error: OSError) -> str:
     words = error.strerror or str(error)
     return words if error.filename is None else f"{error.filename}: {words}"
-
-
-def _tell(message: str, teller: str = "fmemory") -> None:
-    # Errors do not quote passwords; what a driver says in its own words is made sure of here.
-    message = _PASSWORD.sub(r"\1:***@", message)
-    print(f"{teller}: {one_line(message)}", file=sys.stderr)  # noqa: T201 - the command's own voice
 
 
 def _silence_stdout() -> None:

@@ -26,7 +26,7 @@ def ask_by_name(
         Failure: No name begins so, or several do; the message says which.
     """
     from fmemory import NotFound
-    from fmemory_tools._sessions import name_some
+    from fmemory_tools._sessions import meant_by, name_some
 
     try:
         return ask(name)
@@ -34,11 +34,9 @@ def ask_by_name(
         if name is None:
             raise
     known = _names(memory, session)
-    matching = [one for one in known if one.startswith(name)]
-    # A sub-agent's id begins with its parent's: the parent is meant, it is the shortest.
-    shortest = min(matching, key=len, default="")
-    if matching and all(one.startswith(shortest) for one in matching):
-        return ask(shortest)
+    matching = meant_by(known, name)
+    if len(matching) == 1:
+        return ask(matching[0])
     if matching:
         raise Failure(f"{name!r} could be any of: {name_some(matching)}")
     there = f"there are: {name_some(known)}" if known else "there is none"

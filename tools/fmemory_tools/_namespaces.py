@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
+from fmemory_tools._failure import tell
 from fmemory_tools._sessions import name_some, namespaces
 from fmemory_tools._summary import show_stream
 
@@ -39,4 +38,4 @@ def tell_others(memory: LogBackend, done: str, does: str) -> None:
         records = f"{total:,} record{'' if total == 1 else 's'}"
         where = f"namespace{'' if len(named) == 1 else 's'} {name_some(named)}"
         words = f"{records} of {where} not {done}; --namespace A/B {does} one of them"
-        typer.echo(f"fmemory: {words}", err=True)
+        tell(words)

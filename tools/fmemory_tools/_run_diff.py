@@ -18,7 +18,7 @@ from fmemory_tools._console import (
     print_text,
 )
 from fmemory_tools._failure import Failure
-from fmemory_tools._sessions import name_some
+from fmemory_tools._sessions import meant_by, name_some
 from fmemory_tools._summary import shorten
 from fmemory_tools._transcript_view import short_arguments
 
@@ -51,7 +51,7 @@ def runs_meant(
 
     Raises:
         Failure: A word could be several runs; or both could be runs as well as places; or one is a
-            run and the other a place.
+            run and the other a place; or both are one run.
     """
     places = (_is_place(a), _is_place(b))
     if all(places) and not sure and not _is_run(memory, a):
@@ -83,7 +83,13 @@ def runs_meant(
             raise Failure(
                 f"{name}, {word}, is a place in the log and {other} a run: give two of a kind"
             )
-    return found[0][0], found[1][0]
+    run_a, run_b = found[0][0], found[1][0]
+    if run_a == run_b:
+        raise Failure(
+            f"A and B are the same run, {_shown(run_a)}: expected two; a run of the same id in"
+            " another session is named as SESSION/RUN"
+        )
+    return run_a, run_b
 
 
 def _is_place(word: str) -> bool:
@@ -105,24 +111,41 @@ def _is_run(memory: LogBackend, word: str) -> bool:
 
 
 def _named(every: Sequence[RunSummary], word: str, *, whole: bool) -> list[RunSummary]:
+    """The runs that a word may mean: one of this id, else SESSION/RUN, else what begins so.
+
+    Args:
+        whole: Only a whole id counts.
+    """
     exact = [one for one in every if one.run_id == word]
     if exact or whole:
         return exact
-    found = [one for one in every if word and one.run_id.startswith(word)]
-    # As with sessions: a sub-agent's id begins with its parent's, which is meant.
-    shortest = min((one.run_id for one in found), key=len, default="")
-    if all(one.run_id.startswith(shortest) for one in found):
-        return [one for one in found if one.run_id == shortest]
+    exact = [one for one in every if one.session_id is not None and _shown(one) == word]
+    if exact:
+        return exact
+    found = _meant(every, word)
+    for place in (place for place, sign in enumerate(word) if sign == "/"):
+        sessions = meant_by(list({one.session_id or "": None for one in every}), word[:place])
+        of = [one for one in every if one.session_id in sessions]
+        found += [one for one in _meant(of, word[place + 1 :]) if one not in found]
     return found
+
+
+def _meant(every: Sequence[RunSummary], word: str) -> list[RunSummary]:
+    ids = meant_by([one.run_id for one in every], word)
+    return [one for one in every if one.run_id in ids]
+
+
+def _shown(run: RunSummary) -> str:
+    return run.run_id if run.session_id is None else f"{run.session_id}/{run.run_id}"
 
 
 def _not_one(every: Sequence[RunSummary], name: str, word: str, found: Sequence[RunSummary]) -> str:
     ids = list(dict.fromkeys(one.run_id for one in found))
-    if len(ids) > 1:
-        return f"{name}: run {word!r} could be any of: {name_some(ids)}"
+    if len(found) > len(ids):
+        names = name_some([_shown(one) for one in found])
+        return f"{name}: run {word!r} could be any of: {names}; name it as SESSION/RUN"
     if ids:
-        sessions = [one.session_id or "none" for one in found]
-        return f"{name}: run {ids[0]!r} is in sessions {name_some(sessions)}: name one by --session"
+        return f"{name}: run {word!r} could be any of: {name_some(ids)}"
     known = list(dict.fromkeys(one.run_id for one in every))
     there = f"runs are: {name_some(known)}" if known else "there are no runs"
     return f"{name}: expected a sequence number, a time or a run, got {word!r}; {there}"

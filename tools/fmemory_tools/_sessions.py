@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _NAMED_MAX = 8
 _PAGE = 200
+_SUB_AGENT = ".agent-"
+"""What imports put between the id of a session and that of its sub-agent."""
 
 
 def all_sessions(view: SessionListing) -> Iterator[SessionInfo]:
@@ -46,7 +48,7 @@ def choose_session(
     if given is not None and _is_known(then, given, deleted=view is None):
         return given
     ids = [info.session_id for info in all_sessions(then)]
-    matching = ids if given is None else _matching(ids, given)
+    matching = ids if given is None else meant_by(ids, given)
     if len(matching) == 1:
         return matching[0]
     if given is None and ids:
@@ -55,7 +57,7 @@ def choose_session(
         raise Failure(f"session {given!r} could be any of: {name_some(matching)}")
     if view is not None:
         now = [info.session_id for info in all_sessions(memory)]
-        later = now if given is None else _matching(now, given)
+        later = now if given is None else meant_by(now, given)
         if not later and given is not None and _is_known(memory, given, deleted=True):
             later = [given]
         if len(later) == 1:
@@ -94,14 +96,24 @@ def _sessions_of_run(memory: LogBackend, run: str) -> list[str]:
     return list(dict.fromkeys(one for one in found if one is not None))
 
 
-def _matching(ids: list[str], given: str) -> list[str]:
-    """The ids that are this one or begin so; only the shortest if all others begin with it."""
+def meant_by(ids: Sequence[str], given: str) -> list[str]:
+    """The id that is given in full; else all that begin so, without sub-agents of others of them.
+
+    >>> meant_by(["login", "login-2", "a", "a.agent-1"], "lo"), meant_by(["a", "a.agent-1"], "a")
+    (['login', 'login-2'], ['a'])
+    """
+    if given in ids:
+        return [given]
     matching = [one for one in ids if one.startswith(given)]
-    # A sub-agent's id begins with its parent's: the parent is meant, it is the shortest.
-    shortest = min(matching, key=len, default=None)
-    if shortest is not None and all(one.startswith(shortest) for one in matching):
-        return [shortest]
-    return matching
+    known = frozenset(matching)
+    return [one for one in matching if known.isdisjoint(_callers(one))]
+
+
+def _callers(session_id: str) -> Iterator[str]:
+    """Sessions that a sub-agent was called from, by its id, which begins with theirs."""
+    while _SUB_AGENT in session_id:
+        session_id = session_id.rpartition(_SUB_AGENT)[0]
+        yield session_id
 
 
 def _is_known(view: LogBackend | LogView, session_id: str, *, deleted: bool) -> bool:

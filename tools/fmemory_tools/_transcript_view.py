@@ -57,7 +57,7 @@ def print_transcript(
     cells = max((len(str(one.seq)) for one in entries), default=1)
     for entry in entries:
         if entry.gap is not None:
-            _print_gap(entry.gap, cells)
+            _print_gap(entry.gap, entry.gap_messages, cells)
             continue
         if entry.run_id is not None and entry.run_id != run:
             run = entry.run_id
@@ -180,13 +180,17 @@ def folded(text: str, cells: int, lines_max: int) -> tuple[str, str]:
     return "\n".join(shown), f"({len(cut):,} more characters)" if cut else ""
 
 
-def _print_gap(gap: UnreadableEvent, cells: int) -> None:
-    words = {
-        "erased": "its messages were erased",
-        "forgotten": "a compaction forgot what it was",
-        "lost": "lost: what it was is not known",
-        "damaged": f"damaged: {gap.problem}; run `fmemory verify`",
-    }[gap.state]
+def _print_gap(gap: UnreadableEvent, count: int | None, cells: int) -> None:
+    held = "" if count is None else f"{count:,} message{'' if count == 1 else 's'} "
+    words = (
+        held
+        + {
+            "erased": "erased",
+            "forgotten": "forgotten by a compaction: what it was is not known",
+            "lost": "lost: what it was, and how many messages it held, is not known",
+            "damaged": f"damaged: {gap.problem}; run `fmemory verify`",
+        }[gap.state]
+    )
     print_line((str(gap.seq).rjust(cells), NUMBER), "  ", (words, BAD))
 
 

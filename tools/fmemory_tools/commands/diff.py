@@ -21,6 +21,7 @@ EPILOG = examples(
     "fmemory diff '1h ago' 812 --session login",
     "fmemory diff 0 12 --json",
     "fmemory diff run-1 run-2",
+    "fmemory diff login/run-1 signup/run-1",
     note="Exit code: 0 the same, 1 different, or compared only up to a damaged event.",
 )
 MESSAGES_SHOWN = 10
@@ -29,7 +30,9 @@ MESSAGES_SHOWN = 10
 def diff(
     a: Annotated[
         str,
-        typer.Argument(metavar="A", help="A sequence number (0 = empty), a time, or a run's id."),
+        typer.Argument(
+            metavar="A", help="A sequence number (0 = empty), a time, or [SESSION/]RUN."
+        ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one of the same kind.")],
     session: SessionOption = None,

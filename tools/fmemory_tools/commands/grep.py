@@ -162,6 +162,7 @@ def _pieces(one: Match) -> tuple[str, str, str]:
 def _tell_rest(found: Matches) -> None:
     """On stderr: what was not searched. Damage ends the command with a finding."""
     from fmemory_tools._damage import Damaged, refuse_damage
+    from fmemory_tools._failure import tell
     from fmemory_tools._sessions import name_some
 
     gone: dict[str, list[UnreadableEvent]] = {}
@@ -170,7 +171,7 @@ def _tell_rest(found: Matches) -> None:
     for state, events in gone.items():
         if state != "damaged":
             seqs = name_some([str(one.seq) for one in events])
-            typer.echo(f"fmemory: not searched, as {state}: event {seqs}", err=True)
+            tell(f"not searched, as {state}: event {seqs}")
     if not found.complete:
-        typer.echo("fmemory: there is more; a greater --limit shows it", err=True)
+        tell("there is more; a greater --limit shows it")
     refuse_damage([Damaged(one.seq, one.problem or "") for one in gone.get("damaged", ())])

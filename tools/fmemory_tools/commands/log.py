@@ -87,7 +87,7 @@ def log(
     """
     from fmemory_tools._console import FAINT, print_line
     from fmemory_tools._event_list import print_events
-    from fmemory_tools._failure import Failure
+    from fmemory_tools._failure import Failure, tell
     from fmemory_tools._sessions import choose_session
     from fmemory_tools._store import reading
     from fmemory_tools._summary import parse_namespace, parse_stream
@@ -116,7 +116,7 @@ def log(
         else:
             events, earlier = chosen.last(memory, EVENTS_SHOWN)
             if earlier and json:
-                typer.echo(f"fmemory: {earlier}", err=True)
+                tell(earlier)
             elif earlier:
                 print_line((earlier, FAINT))
             count = print_events(events, json=json, utc=utc)
@@ -126,6 +126,7 @@ def log(
 
 def _tell_namespaces(memory: LogBackend, given: str) -> None:
     """On stderr: nothing is in just this namespace, and which begin with it."""
+    from fmemory_tools._failure import tell
     from fmemory_tools._sessions import name_some, namespaces
     from fmemory_tools._summary import show_stream
 
@@ -133,7 +134,7 @@ def _tell_namespaces(memory: LogBackend, given: str) -> None:
     alike = sorted(name for name in names if name.startswith(given) and name != given)
     if alike:
         words = f"nothing in namespace {given} itself; these begin so: {name_some(alike)}"
-        typer.echo(f"fmemory: {words}", err=True)
+        tell(words)
 
 
 @dataclass(slots=True, kw_only=True)

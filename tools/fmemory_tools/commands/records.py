@@ -66,7 +66,7 @@ def records(
     """
     from fmemory import replay
     from fmemory_tools._console import print_json
-    from fmemory_tools._failure import FINDING, Failure
+    from fmemory_tools._failure import FINDING, Failure, tell
     from fmemory_tools._namespaces import no_namespace, tell_others
     from fmemory_tools._sessions import namespaces, view_at
     from fmemory_tools._store import reading
@@ -92,7 +92,7 @@ def records(
         if not json:
             _print(found, utc=utc)
         if not found.complete:
-            typer.echo("fmemory: there are more; a greater --limit shows them", err=True)
+            tell("there are more; a greater --limit shows them")
         if namespace is None:
             tell_others(memory, "shown", "lists")
 

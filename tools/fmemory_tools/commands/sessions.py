@@ -38,6 +38,7 @@ def sessions(
 
     from fmemory_tools._console import FAINT, print_line
     from fmemory_tools._damage import refuse_damage
+    from fmemory_tools._failure import tell
     from fmemory_tools._sessions import all_sessions
     from fmemory_tools._store import reading
 
@@ -53,7 +54,7 @@ def sessions(
         more = sum(1 for _ in listed)
         words = f"{more:,} older session{'' if more == 1 else 's'}; --all shows them"
         if more and json:
-            typer.echo(f"fmemory: {words}", err=True)
+            tell(words)
         elif more:
             print_line((words, FAINT))
         refuse_damage(damaged)

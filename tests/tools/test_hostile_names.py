@@ -1,0 +1,108 @@
+"""What steers a terminal stays out of both streams, whichever stored name or text it is in."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import fmemory
+from fmemory import FeatureRecord, Message, NewEvent, ProgressEntry, SessionManifest, ToolCall
+from tests.tools.helpers import Command
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+SIGNS = (
+    "\x1b[31m\x07\x7f\x9b31m\xad\u061c\u200b\u200f\u2028\u2029\u202e\u2066\u2060\ufeff\U000e0041"
+)
+STEERING = frozenset(SIGNS) - frozenset("[31m") | {"\r"}
+KEPT = "é漢🚀"
+NAME = f"X{SIGNS}{KEPT}"
+
+COMMANDS = [
+    ["log"],
+    ["log", "--namespace", "X"],
+    ["log", "--stream", "X"],
+    ["sessions"],
+    ["show", "5"],
+    ["state"],
+    ["state", "--session", "no"],
+    ["transcript"],
+    ["transcript", "--whole"],
+    ["transcript", "--raw"],
+    ["runs"],
+    ["report"],
+    ["report", "no"],
+    ["records"],
+    ["records", "--namespace", "no"],
+    ["records", "--near", "no"],
+    ["blame"],
+    ["blame", "--all"],
+    ["grep", "X"],
+    ["diff", "1", "9"],
+    ["diff", "no", "no"],
+    ["history", "--session", "X"],
+    ["history", "--record", "no"],
+    ["stats"],
+    ["tail", "--count", "3", "--from", "1"],
+    ["verify"],
+    ["step"],
+    ["bisect", "--ok", "1", "--bad", "5", "--grep", "X"],
+]
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    path = tmp_path / "m"
+    with fmemory.open(path) as memory, fmemory.audit(actor=NAME, run_id=NAME, reason=NAME):
+        session = memory.session(NAME)
+        session.initialize_session_if_missing(
+            SessionManifest(NAME, NAME, NAME, metadata={NAME: NAME}),
+            [FeatureRecord(NAME, NAME, NAME)],
+        )
+        session.update_feature_pass(NAME, True)
+        call = ToolCall(NAME, NAME, {NAME: NAME})
+        session.append_transcript_messages([Message("assistant", NAME, tool_calls=[call])])
+        session.append_progress_entry(ProgressEntry(NAME, NAME))
+        session.append_transcript_messages(
+            [Message("tool", NAME, tool_call_id=NAME, is_error=True)]
+        )
+        memory.append((NAME, NAME), [NewEvent("a.b", {NAME: NAME})])
+        memory.add_note(NAME, [1.0], id=NAME, namespace=(NAME,), timestamp=1.0)
+        memory.append(("session", NAME), [NewEvent("a.b", {NAME: NAME})])
+    return path
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_no_command_gives_a_terminal_what_steers_it(
+    hostile: Path, run: Command, *, json_too: bool
+) -> None:
+    for command in COMMANDS:
+        result = run(*command, "-s", hostile, *(["--json"] if json_too else []))
+        assert result.exception is None or isinstance(result.exception, SystemExit), command
+        assert not STEERING & set(result.stdout), command
+        assert not STEERING & set(result.stderr), command
+
+
+def test_json_means_what_was_stored_and_keeps_other_scripts_readable(
+    hostile: Path, run: Command
+) -> None:
+    shown = run("show", "6", "--json", "-s", hostile).stdout
+
+    assert json.loads(shown)["data"] == {NAME: NAME}
+    assert KEPT in shown
+    assert r"\u007f\u009b31m\u00ad" in shown
+    assert r"\udb40\udc41" in shown
+
+
+def test_commands_write_to_stderr_in_one_way() -> None:
+    raw = re.compile(r"\becho\(|sys\.stderr\.write|file=sys\.stderr")
+    found = {
+        f"{path.name}: {line.strip()}"
+        for path in TOOLS.rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if raw.search(line)
+    }
+
+    assert sorted(one.partition(":")[0] for one in found) == ["_failure.py", "cli.py", "imports.py"]
