@@ -7,7 +7,7 @@ Payloads are decoded no further than needed: a message of a megabyte costs a cop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import takewhile
 from typing import TypeAlias
@@ -29,7 +29,8 @@ from fmemory._json_values import JsonObject, JsonValue
 from fmemory.backend import LogBackend
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
-from fmemory.replay._failures import Answer, failure_in, step_of
+from fmemory.replay._blocks import WORDS_MAX, Call, answer_of, answers_in, calls_in
+from fmemory.replay._failures import Answer, step_of
 from fmemory.session_models import (
     FeatureRecord,
     Message,
@@ -57,8 +58,6 @@ __all__ = [
     "time_ns",
 ]
 
-WORDS_MAX = 300
-"""Characters of a text that are kept as its first words."""
 STEP_TYPE = "swe_agent.step"
 
 
@@ -72,21 +71,13 @@ class State(StrEnum):
     DAMAGED = "damaged"
 
 
-class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A tool call: its id and name, and its arguments, undecoded: a msgpack object or text."""
-
-    id: str
-    name: str
-    arguments: msgspec.Raw
-
-
 class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What matters of a message, as far as it is decoded; whoever keeps one keeps its payload.
 
     Attributes:
         role: As stored.
         content: Its text.
-        calls: Tool calls it makes.
+        tool_calls: Those of its tool calls that do not stand in its blocks only.
         is_error: The message as a whole is marked as an error.
         created_at_us: When it was made, Unix microseconds, where it says so.
     """
@@ -95,7 +86,7 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     content: str
     blocks: msgspec.Raw
     name: msgspec.Raw
-    calls: tuple[Call, ...]
+    tool_calls: tuple[Call, ...]
     tool_call_id: str | None
     is_error: bool
     id: msgspec.Raw
@@ -107,17 +98,19 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return self.content[:WORDS_MAX]
 
     @property
+    def calls(self) -> tuple[Call, ...]:
+        """Tool calls it makes, each once, whether in fields or in blocks."""
+        return calls_in(bytes(self.blocks), self.tool_calls)
+
+    @property
     def answers(self) -> tuple[Answer, ...]:
         """Tool calls it answers, each with whether it failed."""
         if self.role == "assistant":
             return ()
-        blocks = bytes(self.blocks)
-        answers: tuple[Answer, ...] = ()
-        if b"tool_result" in blocks:
-            answers = _answers(_blocks_decoder.decode(blocks))
         call_id = self.tool_call_id
+        answers = answers_in(bytes(self.blocks), call_id, is_error=self.is_error)
         if not answers and (call_id is not None or self.role == "tool"):
-            answers = (_answer(call_id or "", self.content, is_error=self.is_error),)
+            answers = (answer_of(call_id or "", self.content, is_error=self.is_error),)
         return answers
 
 
@@ -302,38 +295,7 @@ _GONE = {FORGOTTEN: State.FORGOTTEN, EventType.EVENT_LOST: State.LOST}
 
 
 _messages_decoder = msgspec.msgpack.Decoder(tuple[MessageFact, ...])
-_blocks_decoder = msgspec.msgpack.Decoder(list[JsonValue])
 _encode = msgspec.msgpack.Encoder().encode
-
-
-def _answers(blocks: Sequence[JsonValue]) -> tuple[Answer, ...]:
-    """What the `tool_result` blocks of a message answer."""
-    found = []
-    for block in blocks:
-        if not isinstance(block, dict) or block.get("type") != "tool_result":
-            continue
-        call_id = block.get("tool_use_id")
-        text = _text_of(block.get("content"))
-        found.append(
-            _answer(
-                call_id if isinstance(call_id, str) else "",
-                text,
-                is_error=block.get("is_error") is True,
-            )
-        )
-    return tuple(found)
-
-
-def _answer(call_id: str, text: str, *, is_error: bool) -> Answer:
-    return Answer(call_id, text[:WORDS_MAX], is_error, None if is_error else failure_in(text))
-
-
-def _text_of(content: JsonValue) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
-    return "\n".join([text for text in texts if isinstance(text, str)])
 
 
 def _step(data: bytes) -> StepFact | None:
@@ -341,7 +303,7 @@ def _step(data: bytes) -> StepFact | None:
     if found is None:
         return None
     action, observation = found
-    return StepFact(action, _answer("", observation, is_error=False))
+    return StepFact(action, answer_of("", observation, is_error=False))
 
 
 def _features(data: bytes) -> Features:

@@ -138,7 +138,7 @@ class _Run:
     error_count: int = 0
     step_count: int = 0
     step_error_count: int = 0
-    waiting: dict[str, int] = field(default_factory=dict)
+    unanswered_count: int = 0
     before: dict[str, bool] = field(default_factory=dict)
     after: dict[str, bool] = field(default_factory=dict)
     passed: set[str] = field(default_factory=set)
@@ -155,7 +155,7 @@ class _Session:
     passes: dict[str, bool] = field(default_factory=dict)
     copies: int = 0
     newest: _Run | None = None
-    callers: dict[str, _Run] = field(default_factory=dict)
+    callers: dict[str, list[_Run | None]] = field(default_factory=dict)
 
 
 class Sessions:
@@ -216,6 +216,9 @@ class Sessions:
             if session is not None:
                 session.newest = run
         event = fact.event
+        if run.last is event and run.event_count:
+            # One event may name a run more than once.
+            return run
         run.last = event
         run.event_count += 1
         if run.actor is None:
@@ -320,6 +323,8 @@ def _note_flip(run: _Run, feature: str, *, was: bool, now: bool) -> None:
 def _features_after(session: _Session, fact: Fact) -> dict[str, bool] | None:
     event = fact.event
     if event.type == EventType.SESSION_DELETED:
+        session.callers.clear()
+        session.copies = 0
         return {}
     match fact.detail:
         case Features(features=features):
@@ -336,21 +341,24 @@ def _add_messages(session: _Session, run: _Run | None, messages: Iterable[Messag
     callers = session.callers
     for message in messages:
         for answer in message.answers:
-            # A run may answer what one before it left open.
-            caller = callers.pop(answer.call_id, None)
+            # A run may answer what one before it left open, and ids come again: an answer is that
+            # of the nearest open call before it.
+            waiting = callers.get(answer.call_id)
+            caller = waiting.pop() if waiting else None
             if caller is not None:
-                caller.waiting.pop(answer.call_id, None)
+                caller.unanswered_count -= 1
             if run is not None:
                 run.error_count += answer.failed
+        calls = message.calls
+        for call in calls:
+            callers.setdefault(call.id, []).append(run)
         if run is None:
             continue
         run.message_count += 1
         if message.words:
             run.said = message.words
-        for call in message.calls:
-            run.call_count += 1
-            run.waiting[call.id] = run.last.seq
-            callers[call.id] = run
+        run.call_count += len(calls)
+        run.unanswered_count += len(calls)
 
 
 def _summary(run: _Run, later: _Run | None) -> RunSummary:
@@ -381,7 +389,7 @@ def _summary(run: _Run, later: _Run | None) -> RunSummary:
         message_count=run.message_count,
         tool_call_count=run.call_count or run.step_count,
         tool_error_count=run.step_error_count if has_steps else run.error_count,
-        unanswered_count=len(run.waiting),
+        unanswered_count=run.unanswered_count,
         features_gained=_changed(run, passes=True),
         features_lost=_changed(run, passes=False),
         note_count=run.note_count,
