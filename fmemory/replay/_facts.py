@@ -174,7 +174,7 @@ def facts(
     Args:
         types: Only of events of these types, and of what is forgotten, lost or not to be read.
         upto: None behind this one; None = all there are.
-        wanted: Of which events payloads are read; None = those that something is taken from.
+        wanted: Of which events payloads are read; None = all of sessions and runs but records.
 
     Raises:
         StorageError: The log cannot be read. What is damaged is a fact, not an error.
@@ -259,7 +259,8 @@ def time_ns(event: Envelope) -> int:
 
 
 def _is_of_interest(event: Envelope) -> bool:
-    return event.type in _DETAILS
+    """All but records: what was erased, or is damaged, is told, whatever its type."""
+    return event.stream[0] == SESSION or (event.run_id is not None and event.stream[0] != RECORDS)
 
 
 def _fact(raw: RawEvent) -> Fact:

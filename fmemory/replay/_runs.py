@@ -15,6 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
+from fmemory._engine.raw_events import UNKNOWN
 from fmemory._engine.stored import StoredCheckpoint, StoredProgress, StoredSession, from_ns, from_us
 from fmemory._engine.types import RECORDS, SESSION, EventType
 from fmemory._model import check_time
@@ -31,9 +32,9 @@ from fmemory.replay._facts import (
     facts,
     time_ns,
 )
-from fmemory.replay.models import RunSort, RunState, RunSummary
+from fmemory.replay.models import RunSort, RunState, RunSummary, UnreadableEvent
 
-__all__ = ["Sessions", "runs"]
+__all__ = ["Sessions", "runs", "unreadable_of"]
 
 _PROCESS = re.compile(r".*@(?P<host>[^@:]+):(?P<pid>[0-9]{1,9})\Z")
 _LIVE_NS = 60 * 1_000_000_000
@@ -62,6 +63,7 @@ def runs(
     since: datetime | None = None,
     until: datetime | None = None,
     sort: str | RunSort = RunSort.STARTED,
+    on_unreadable: Callable[[UnreadableEvent], object] | None = None,
 ) -> tuple[RunSummary, ...]:
     """The runs of a store: how each ended, what it did, what it changed.
 
@@ -72,6 +74,8 @@ def runs(
         since: Only runs that started then or later; an aware time.
         until: Only runs that started before; an aware time.
         sort: By start, the first first; or by what it names, the most first.
+        on_unreadable: Told of each event of the session, or of any session or run, that is erased,
+            forgotten, lost or damaged; of all whose session cannot be told.
 
     Raises:
         ContractError: An argument breaks a rule.
@@ -85,6 +89,9 @@ def runs(
     found = Sessions()
     for fact in facts(memory):
         found.add(fact)
+        is_gone = fact.state is not State.KEPT
+        if is_gone and on_unreadable is not None and _may_concern(fact.event, session_id):
+            on_unreadable(unreadable_of(fact))
     wanted = [
         one
         for one in found.summaries()
@@ -107,6 +114,20 @@ _SORT: dict[RunSort, Callable[[RunSummary], float]] = {
     RunSort.CALLS: lambda one: -one.tool_call_count,
     RunSort.ERRORS: lambda one: -one.tool_error_count,
 }
+
+
+def _may_concern(event: Envelope, session_id: str | None) -> bool:
+    """Whether an event is of the session, or of any session or run; or nobody can tell."""
+    if event.stream == (UNKNOWN,):
+        return True
+    if session_id is not None:
+        return event.stream == (SESSION, session_id)
+    return event.stream[0] == SESSION or event.run_id is not None
+
+
+def unreadable_of(fact: Fact) -> UnreadableEvent:
+    """An event of which the data is not there, as it is told to people."""
+    return UnreadableEvent(fact.event.seq, fact.event.type, fact.state.value, fact.problem)
 
 
 def _one_of(kind: type[Choice], value: str, name: str) -> Choice:
@@ -225,7 +246,8 @@ class Sessions:
             run.actor = event.actor
         if run.reason is None:
             run.reason = event.reason
-        if fact.state is not State.KEPT:
+        if fact.state is not State.KEPT and event.type != EventType.RECORDS_PUT:
+            # Of records a report reads the data, a list of runs does not.
             run.unreadable_count += 1
         return run
 

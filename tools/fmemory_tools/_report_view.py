@@ -52,9 +52,11 @@ def print_report(report: RunReport, *, store: str | None, utc: bool) -> None:
     _print_bytes(report)
     _print_unreadable(report)
     print_heading("next")
-    of = "" if store is None else f" -s {quote(store)}"
     for command in report.commands:
-        print_whole(command + of, indent=2)
+        program, verb, rest = command.split(" ", 2)
+        # Before all else: behind a `--` it would be no option.
+        of = "" if store is None else f" -s {quote(store)}"
+        print_whole(f"{program} {verb}{of} {rest}", indent=2)
 
 
 def show_duration(seconds: float) -> str:
