@@ -52,11 +52,13 @@ def print_report(report: RunReport, *, store: str | None, utc: bool) -> None:
     _print_bytes(report)
     _print_unreadable(report)
     print_heading("next")
+    of = "" if store is None else f" -s {quote(store)}"
     for command in report.commands:
         program, verb, rest = command.split(" ", 2)
-        # Before all else: behind a `--` it would be no option.
-        of = "" if store is None else f" -s {quote(store)}"
-        print_whole(f"{program} {verb}{of} {rest}", indent=2)
+        # Behind a `--` it would be no option.
+        is_closed = " -- " in rest
+        whole = f"{program} {verb}{of} {rest}" if is_closed else command + of
+        print_whole(whole, indent=2)
 
 
 def show_duration(seconds: float) -> str:
