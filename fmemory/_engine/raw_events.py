@@ -7,8 +7,8 @@ What is damaged is told in its place; everything else of the log is still read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Final
 
@@ -20,12 +20,18 @@ from fmemory.errors import LogCorrupt
 from fmemory.journal import Blob, Envelope, Erased, Payload, Reader
 from fmemory_segments import Stream
 
-__all__ = ["UNKNOWN", "RawEvent", "raw_envelopes", "raw_events", "raw_payloads"]
+__all__ = [
+    "UNKNOWN",
+    "RawEvent",
+    "raw_events",
+    "raw_pages",
+    "raw_payloads",
+]
 
 UNKNOWN: Final = ""
 """Type, and only label of the stream, of an event whose envelope cannot be read."""
 
-_EVENTS_PER_READ = 512
+_EVENTS_PER_READ = 256
 _EVENTS_PER_FOLD = 32_768
 _FOLDED_KIND = "segments"
 """Here envelopes lie in front of each payload, and once more, close together, at a file's end."""
@@ -70,17 +76,38 @@ def raw_events(
 
     Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of 32,768.
     """
-    found = raw_envelopes(memory, stream=stream, upto=upto)
+    pages = raw_pages(memory, stream=stream, upto=upto, types=types, wanted=wanted)
+    return chain.from_iterable(pages)
+
+
+def raw_pages(
+    memory: JournalReads,
+    *,
+    stream: Stream | None = None,
+    upto: int | None = None,
+    types: frozenset[str] | None = None,
+    wanted: Callable[[Envelope], bool],
+) -> Iterator[list[RawEvent]]:
+    """As `raw_events`, some hundred at a time, as their payloads are read."""
+    problems: dict[int, str] = {}
+    found = _envelopes(memory, stream, upto, problems)
     if types is not None:
         named = types | {UNKNOWN}
-        found = (one for one in found if one.envelope.type in named)
-    return raw_payloads(memory, found, wanted)
+        found = (one for one in found if one.type in named)
+    return _pages(memory, found, wanted, problems)
 
 
-def raw_envelopes(
-    memory: JournalReads, *, stream: Stream | None = None, upto: int | None = None
+def raw_payloads(
+    memory: JournalReads, events: Iterable[Envelope], wanted: Callable[[Envelope], bool]
 ) -> Iterator[RawEvent]:
-    """As `raw_events`, without payloads."""
+    """These events, with the payloads of those that are wanted."""
+    return chain.from_iterable(_pages(memory, events, wanted, {}))
+
+
+def _envelopes(
+    memory: JournalReads, stream: Stream | None, upto: int | None, problems: dict[int, str]
+) -> Iterator[Envelope]:
+    """Envelopes by seq; of those that cannot be read a stand-in, and in `problems` why."""
     state = memory._state
     reader, after, newest = state.reader, 0, state.upto()
     upto = newest if upto is None else min(upto, newest)
@@ -88,11 +115,16 @@ def raw_envelopes(
     time_ns = 0
     while after < upto:
         last = min(upto, after + _EVENTS_PER_FOLD) if is_folded else upto
-        read = _folded if is_folded else _in_order
         try:
-            for envelope in read(reader, after, last, stream):
-                after, time_ns = envelope.seq, envelope.recorded_at_ns
-                yield RawEvent(envelope)
+            if is_folded:
+                found = _folded(reader, after, last, stream)
+                yield from found
+                time_ns = found[-1].recorded_at_ns if found else time_ns
+                del found  # before the next are read
+            else:
+                for envelope in reader.envelopes(after, last, stream=stream):
+                    after, time_ns = envelope.seq, envelope.recorded_at_ns
+                    yield envelope
             after = last
         except LogCorrupt as error:
             # Reading ahead meets damage early: the events before it are still to come.
@@ -100,37 +132,37 @@ def raw_envelopes(
             damaged = _damaged_seqs(error, after, upto)
             for envelope in reader.envelopes(after, damaged[0] - 1, stream=stream):
                 after, time_ns = envelope.seq, envelope.recorded_at_ns
-                yield RawEvent(envelope)
+                yield envelope
             problem = str(error).partition(" (")[0]
             for after in damaged:
-                gone = Envelope(after, (UNKNOWN,), 0, UNKNOWN, time_ns)
-                yield RawEvent(gone, problem=problem)
+                problems[after] = problem
+                yield Envelope(after, (UNKNOWN,), 0, UNKNOWN, time_ns)
 
 
-def raw_payloads(
-    memory: JournalReads, events: Iterable[RawEvent], wanted: Callable[[Envelope], bool]
-) -> Iterator[RawEvent]:
-    """The same events, with the payloads of those that are wanted."""
+def _pages(
+    memory: JournalReads,
+    events: Iterable[Envelope],
+    wanted: Callable[[Envelope], bool],
+    problems: Mapping[int, str],
+) -> Iterator[list[RawEvent]]:
     reader = memory._state.reader
     waiting = iter(events)
-    while some := list(islice(waiting, _EVENTS_PER_READ)):
-        asked = [one.envelope.seq for one in some if one.problem is None and wanted(one.envelope)]
-        payloads = _payloads(reader, asked)
-        for event in some:
-            payload = payloads.get(event.envelope.seq)
-            if payload is None:
-                yield event
-            elif isinstance(payload, Blob):
-                yield RawEvent(event.envelope, payload.data, len(payload.data))
-            elif isinstance(payload, str):
-                yield RawEvent(event.envelope, problem=payload)
-            else:
-                is_erased = isinstance(payload, Erased)
-                yield RawEvent(event.envelope, None, payload_bytes(payload), is_erased)
+    while page := list(islice(waiting, _EVENTS_PER_READ)):
+        asked = [one.seq for one in page if wanted(one) and one.seq not in problems]
+        payloads = (
+            {**_payloads(reader, asked), **problems} if problems else _payloads(reader, asked)
+        )
+        yield [_raw(one, payloads.get(one.seq)) for one in page]
 
 
-def _in_order(reader: Reader, after: int, upto: int, stream: Stream | None) -> Iterator[Envelope]:
-    return reader.envelopes(after, upto, stream=stream)
+def _raw(event: Envelope, payload: Payload | str | None) -> RawEvent:
+    if type(payload) is Blob:
+        return RawEvent(event, payload.data, len(payload.data))
+    if payload is None:
+        return RawEvent(event)
+    if isinstance(payload, str):
+        return RawEvent(event, problem=payload)
+    return RawEvent(event, None, payload_bytes(payload), isinstance(payload, Erased))
 
 
 def _folded(reader: Reader, after: int, upto: int, stream: Stream | None) -> list[Envelope]:
@@ -139,8 +171,8 @@ def _folded(reader: Reader, after: int, upto: int, stream: Stream | None) -> lis
     for item in reader.fold(after, upto, stream):
         if isinstance(item, Envelope):
             found.append(item)
-        else:
-            found += reader.envelopes(item.first_seq - 1, item.last_seq, stream=item.stream)
+            continue
+        found += reader.envelopes(item.first_seq - 1, item.last_seq, stream=item.stream)
     found.sort(key=attrgetter("seq"))
     return found
 

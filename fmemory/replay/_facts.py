@@ -7,15 +7,15 @@ Payloads are decoded no further than needed: a message of a megabyte costs a cop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from itertools import takewhile
-from typing import TypeAlias
+from itertools import chain, takewhile
+from typing import Final, TypeAlias
 
 import msgspec
 
 from fmemory._engine import stored
-from fmemory._engine.raw_events import RawEvent, raw_events, raw_payloads
+from fmemory._engine.raw_events import RawEvent, raw_events, raw_pages, raw_payloads
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.stored import (
     StoredCheckpoint,
@@ -185,8 +185,8 @@ def facts(
     named = None if types is None else types | _GONE.keys()
     if isinstance(memory, JournalReads):
         read = wanted or _is_of_interest
-        found = raw_events(memory, stream=stream, upto=upto, types=named, wanted=read)
-        return map(_fact, found)
+        pages = raw_pages(memory, stream=stream, upto=upto, types=named, wanted=read)
+        return chain.from_iterable(map(_facts_in, pages))
     types_named = None if named is None else tuple(named)
     events: Iterable[Event] = memory.events(stream=stream, types=types_named)
     if upto is not None:
@@ -237,7 +237,7 @@ def events_sieved(
 def facts_of(memory: LogBackend, events: Iterable[Envelope]) -> Iterator[Fact]:
     """Facts of these events, ascending by seq, with the payloads of all of them."""
     if isinstance(memory, JournalReads):
-        return map(_fact, raw_payloads(memory, map(RawEvent, events), always))
+        return map(_fact, raw_payloads(memory, events, always))
     return (_fact(_raw(memory.event(event.seq))) for event in events)
 
 
@@ -261,6 +261,16 @@ def time_ns(event: Envelope) -> int:
 def _is_of_interest(event: Envelope) -> bool:
     """All but records: what was erased, or is damaged, is told, whatever its type."""
     return event.stream[0] == SESSION or (event.run_id is not None and event.stream[0] != RECORDS)
+
+
+def _facts_in(page: Sequence[RawEvent]) -> list[Fact]:
+    """Facts of events that were read together: their messages are decoded together as well."""
+    found = _messages_in(page)
+    return [
+        _fact(raw) if messages is None else Fact(raw.envelope, raw.size, _KEPT, messages)
+        for raw in page
+        for messages in (found.get(raw.envelope.seq),)
+    ]
 
 
 def _fact(raw: RawEvent) -> Fact:
@@ -295,8 +305,34 @@ _GONE = {FORGOTTEN: State.FORGOTTEN, EventType.EVENT_LOST: State.LOST}
 # Messages
 
 
+_MESSAGES: Final[str] = EventType.TRANSCRIPT_APPENDED
+_JOINED_MAX = 1 << 12
+"""Bytes of payloads that are copied to be decoded with others."""
 _messages_decoder = msgspec.msgpack.Decoder(tuple[MessageFact, ...])
+_joined_decoder = msgspec.msgpack.Decoder(list[tuple[MessageFact, ...] | None])
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def _messages_in(page: Sequence[RawEvent]) -> dict[int, tuple[MessageFact, ...]]:
+    """Messages of events by seq, without those of which one alone cannot be decoded, or is long."""
+    seqs: list[int] = []
+    payloads: list[bytes] = []
+    for raw in page:
+        event, data = raw.envelope, raw.data
+        if event.type != _MESSAGES or event.stream[0] != SESSION or data is None:
+            continue
+        if len(data) <= _JOINED_MAX:
+            seqs.append(event.seq)
+            payloads.append(data)
+    # One call for all of them. The nil between two tells where a payload does not end as it should.
+    head = b"\xdd" + (2 * len(payloads)).to_bytes(4, "big")
+    try:
+        found = _joined_decoder.decode(b"".join((head, b"\xc0".join(payloads), b"\xc0")))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    if found[1::2].count(None) < len(payloads):
+        return {}
+    return {seq: one for seq, one in zip(seqs, found[::2], strict=True) if one is not None}
 
 
 def _step(data: bytes) -> StepFact | None:

@@ -41,6 +41,7 @@ _LIVE_NS = 60 * 1_000_000_000
 """A checkpoint recorded within so long of the start it states was written by the run itself."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
+_KEPT = State.KEPT
 _FLIP = frozenset(
     {
         EventType.FEATURE_PASS_UPDATED,
@@ -190,13 +191,27 @@ class Sessions:
 
     def add(self, fact: Fact) -> None:
         """Fold one event."""
-        stream = fact.event.stream
-        if stream[0] == SESSION and len(stream) > 1:
-            self._add_to_session(stream[1], fact)
-        elif fact.event.run_id is not None:
-            run = self._run((self._session_of_run.get(fact.event.run_id), fact.event.run_id), fact)
-            if stream[0] == RECORDS and fact.event.type == EventType.RECORDS_PUT:
-                run.note_count += fact.event.count
+        event, detail = fact.event, fact.detail
+        stream, run_id = event.stream, event.run_id
+        if stream[0] != SESSION or len(stream) < 2:
+            self._add_other(fact)
+            return
+        session_id = stream[1]
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = self._sessions[session_id] = _Session()
+        run: _Run | None = None
+        if run_id is not None:
+            run = self._run((session_id, run_id), fact)
+            if run is not self._current:
+                self._current = run
+                self._session_of_run[run_id] = session_id
+        if type(detail) is not tuple:
+            self._add_to_session(session_id, run, fact)
+        elif session.copies:
+            session.copies -= 1
+        else:
+            _add_messages(session.callers, run, detail)
 
     def summaries(self) -> list[RunSummary]:
         """All runs, in order of their first event."""
@@ -246,33 +261,24 @@ class Sessions:
             run.actor = event.actor
         if run.reason is None:
             run.reason = event.reason
-        if fact.state is not State.KEPT and event.type != EventType.RECORDS_PUT:
+        if fact.state is not _KEPT and event.type != EventType.RECORDS_PUT:
             # Of records a report reads the data, a list of runs does not.
             run.unreadable_count += 1
         return run
 
-    def _add_to_session(self, session_id: str, fact: Fact) -> None:
-        session = self._sessions.get(session_id)
-        if session is None:
-            session = self._sessions[session_id] = _Session()
+    def _add_other(self, fact: Fact) -> None:
         event = fact.event
-        run: _Run | None = None
         if event.run_id is not None:
-            run = self._run((session_id, event.run_id), fact)
-            if run is not self._current:
-                self._current = run
-                self._session_of_run[event.run_id] = session_id
-        detail = fact.detail
-        if isinstance(detail, tuple):
-            if session.copies:
-                session.copies -= 1
-            else:
-                _add_messages(session, run, detail)
-            return
-        if detail is not None:
-            self._add_detail(session_id, run, fact, detail)
-        if event.type in _FLIP:
-            self._flip(session, run, fact)
+            run = self._run((self._session_of_run.get(event.run_id), event.run_id), fact)
+            if event.stream[0] == RECORDS and event.type == EventType.RECORDS_PUT:
+                run.note_count += event.count
+
+    def _add_to_session(self, session_id: str, run: _Run | None, fact: Fact) -> None:
+        """Anything but messages."""
+        if fact.detail is not None:
+            self._add_detail(session_id, run, fact, fact.detail)
+        if fact.event.type in _FLIP:
+            self._flip(self._sessions[session_id], run, fact)
 
     def _add_detail(self, session_id: str, run: _Run | None, fact: Fact, detail: Detail) -> None:
         match detail:
@@ -359,25 +365,27 @@ def _features_after(session: _Session, fact: Fact) -> dict[str, bool] | None:
             return None
 
 
-def _add_messages(session: _Session, run: _Run | None, messages: Iterable[MessageFact]) -> None:
-    callers = session.callers
+def _add_messages(
+    callers: dict[str, list[_Run | None]], run: _Run | None, messages: Iterable[MessageFact]
+) -> None:
+    """Fold the messages of one event; `callers` are the runs whose calls wait for an answer."""
     for message in messages:
-        for answer in message.answers:
+        for answer in () if message.role == "assistant" else message.answers:
             # A run may answer what one before it left open, and ids come again: an answer is that
             # of the nearest open call before it.
             waiting = callers.get(answer.call_id)
             caller = waiting.pop() if waiting else None
             if caller is not None:
                 caller.unanswered_count -= 1
-            if run is not None:
-                run.error_count += answer.failed
+            if run is not None and answer.failed:
+                run.error_count += 1
         calls = message.calls
         for call in calls:
             callers.setdefault(call.id, []).append(run)
         if run is None:
             continue
         run.message_count += 1
-        if message.words:
+        if message.content:
             run.said = message.words
         run.call_count += len(calls)
         run.unanswered_count += len(calls)

@@ -63,6 +63,9 @@ class TableReads:
         self._lock = threading.Lock()
         self._kept: OrderedDict[int, StoredMeta] = OrderedDict()
         self._kept_bytes = 0
+        self._page: dict[int, StoredMeta] = {}
+        """Metas of the newest page, without those of rows, which may be large: whoever goes
+        through a log asks for their data next."""
         self._chain_seqs = [0]
         self._chains = [ZERO_CHAIN]
 
@@ -103,8 +106,13 @@ class TableReads:
         while after < upto and (left is None or left > 0):
             count = PAGE_EVENTS if left is None else min(left, PAGE_EVENTS)
             rows = self._table.metas(after, upto, stream=key, backwards=backwards, limit=count)
+            page: dict[int, StoredMeta] = {}
+            self._page = page
             for row in rows:
-                yield self.checked(row)
+                stored = self.checked(row)
+                if not stored.has_rows:
+                    page[row.seq] = stored
+                yield stored
             if len(rows) < count:
                 return
             if backwards:
@@ -177,6 +185,7 @@ class TableReads:
     def forget(self, seqs: Iterable[int]) -> None:
         """Read the metas of these events anew when they are asked for next."""
         with self._lock:
+            self._page = {}
             for seq in seqs:
                 self._kept.pop(seq, None)
 
@@ -286,7 +295,11 @@ class TableReads:
         wanted = dict.fromkeys(seqs)
         found: dict[int, StoredMeta] = {}
         with self._lock:
+            page = self._page
             for seq in wanted:
+                if seq in page:
+                    found[seq] = page[seq]
+                    continue
                 kept = self._kept.get(seq)
                 if kept is not None:
                     self._kept.move_to_end(seq)
