@@ -56,7 +56,8 @@ def report(
         ContractError: The name could be several; the message names them.
         StorageError: The log cannot be read. Damaged events are part of the report.
 
-    Cost: a pass over the envelopes of the log, about 6 µs each, and the payloads of the session.
+    Cost: a pass over the envelopes of the log, about 6 µs each, and the payloads of the session;
+        where some of them are erased, those up to two moments once more.
     """
     return report_of(memory, find_subject(memory, name, session_id))
 
@@ -203,8 +204,7 @@ def _build(memory: LogBackend, subject: Subject, found: _Fold, calls: list[Calls
         bytes=tuple(sorted(shares, key=lambda one: (-one.payload_bytes, -one.event_count))),
         unreadable=(*found.unreadable, *map(unreadable_of, subject.unknown)),
     )
-    since = _moment_before(memory, subject, found)
-    commands = tuple(_commands(subject, found_report, since))
+    commands = tuple(_commands(subject, found_report, _span(memory, subject, found)))
     return structs.replace(found_report, commands=commands)
 
 
@@ -235,11 +235,11 @@ def _first_note(memory: LogBackend, seq: int) -> str:
     return short(texts[0]) if texts else ""
 
 
-def _commands(subject: Subject, report: RunReport, since: int | None) -> list[str]:
+def _commands(subject: Subject, report: RunReport, span: tuple[int, int] | None) -> list[str]:
     """What to type next: at the error, at what was lost, else through the run.
 
     Args:
-        since: The moment before the run; None = it did nothing.
+        span: The moments of the session before and after it, where they can be shown.
     """
     error = report.first_error
     session = subject.session_id
@@ -254,8 +254,8 @@ def _commands(subject: Subject, report: RunReport, since: int | None) -> list[st
     commands += [f"fmemory show {one.seq}" for one in report.unreadable[:1]]
     if session is not None:
         of = f"--session {quote(session)}"
-        if report.last_seq is not None and since is not None and since < report.last_seq:
-            commands.append(f"fmemory diff {since} {report.last_seq} {of}")
+        if span is not None:
+            commands.append(f"fmemory diff {span[0]} {span[1]} {of}")
         run = "" if subject.run_id is None else f"--run {quote(subject.run_id)} "
         commands.append(_transcript(session, f"{run}--last 10"))
         commands.append(f"fmemory history {of}")
@@ -274,21 +274,31 @@ def _transcript(session_id: str, options: str) -> str:
     return f"fmemory transcript {name} {options}"
 
 
-def _moment_before(memory: LogBackend, subject: Subject, found: _Fold) -> int | None:
-    """The last moment before what is reported, or the oldest that is still kept."""
-    if found.first is None:
+def _span(memory: LogBackend, subject: Subject, found: _Fold) -> tuple[int, int] | None:
+    """The moments before and after what is reported, or as much between them as is still kept."""
+    session = subject.session_id
+    if session is None or found.first is None or found.last is None:
         return None
-    before = found.first.event.seq - 1
-    if subject.session_id is None or not found.is_thinned:
-        return before
+    before, after = found.first.event.seq - 1, found.last.event.seq
+    if found.is_thinned:
+        before = max(before, _floor_at(memory, session, before))
+        if before >= after or _floor_at(memory, session, after):
+            return None
+    return before, after
+
+
+def _floor_at(memory: LogBackend, session_id: str, seq: int) -> int:
+    """The oldest moment of a session that is kept, where this one is not; else 0."""
+    view = memory.at(seq)
     try:
-        memory.at(before).load_bootstrap_state(subject.session_id)
+        view.load_bootstrap_state(session_id)
+        view.load_transcript_messages(session_id)
     except HistoryCompacted as error:
         return error.floor
     except MemoryBackendError:
-        # What is damaged is told; `diff` shows what is before it.
-        return before
-    return before
+        # `diff` shows what is before the damage.
+        pass
+    return 0
 
 
 def _longest(gaps: list[TimeGap]) -> list[TimeGap]:
