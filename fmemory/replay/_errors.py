@@ -1,7 +1,7 @@
 """Tool calls of a session: the first that failed with what stands around it, and the unanswered.
 
-A harness that keeps its actions beside the messages says in them what happened: where there are
-such steps they count, and the messages that repeat them do not.
+A harness that keeps its actions beside the messages says in them what happened: in a run of which
+there are such steps they count, and the messages that repeat them do not.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fmemory._engine.types import EventType
 from fmemory.replay._facts import Fact, MessageFact, StepFact
 from fmemory.replay._failures import Answer
 from fmemory.replay._words import arguments_of, line_of, short
@@ -41,25 +42,40 @@ class _Made(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Failures:
+    """What failed in a run, as its messages tell, and as its steps do."""
+
+    error_count: int = 0
+    first: _First | None = None
+    has_steps: bool = False
+    step_error_count: int = 0
+    first_step: _First | None = None
+
+
+@dataclass(slots=True)
 class Calls:
     """A fold over the facts of one session."""
 
     session_id: str
-    error_count: int = 0
-    step_error_count: int = 0
-    has_steps: bool = False
+    _failures: dict[str | None, _Failures] = field(default_factory=dict)
     _before: deque[Fact] = field(default_factory=lambda: deque(maxlen=AROUND))
-    _waiting: dict[str, _Made] = field(default_factory=dict)
-    _first: _First | None = None
-    _first_step: _First | None = None
+    _incomplete: list[_First] = field(default_factory=list)
+    _waiting: dict[str, list[_Made]] = field(default_factory=dict)
+    _left: list[_Made] = field(default_factory=list)
     _said: int | None = None
 
     def add(self, fact: Fact, *, in_scope: bool) -> None:
         """Fold one event; errors and calls count where it is in scope."""
-        for first in (self._first, self._first_step):
-            if first is not None and first.missing:
-                first.lines.append(line_of(fact))
-                first.missing -= 1
+        for first in self._incomplete:
+            first.lines.append(line_of(fact))
+            first.missing -= 1
+        if self._incomplete:
+            self._incomplete = [first for first in self._incomplete if first.missing]
+        if fact.event.type == EventType.SESSION_DELETED:
+            # What comes after it can answer nothing of before.
+            self._left, self._waiting = self._open(), {}
+        elif in_scope:
+            self._left = []
         match fact.detail:
             case tuple():
                 for message in fact.detail:
@@ -73,46 +89,64 @@ class Calls:
     @property
     def count(self) -> int:
         """How many calls failed."""
-        return self.step_error_count if self.has_steps else self.error_count
+        return sum(
+            one.step_error_count if one.has_steps else one.error_count
+            for one in self._failures.values()
+        )
 
     @property
     def first(self) -> tuple[ToolError, Fact, tuple[EventLine, ...]] | None:
         """The first failure, the event that tells it, and the lines around."""
-        found = self._first_step if self.has_steps else self._first
+        firsts = [one.first_step if one.has_steps else one.first for one in self._failures.values()]
+        found = min(
+            (one for one in firsts if one is not None),
+            key=lambda one: one.error.seq,
+            default=None,
+        )
         return None if found is None else (found.error, found.fact, tuple(found.lines))
 
     def unanswered(self) -> list[UnansweredCall]:
-        """Calls in scope that nothing answered, in order."""
+        """Calls in scope that nothing answered, in order.
+
+        Those of before the session was deleted only where nothing in scope came after that.
+        """
         return [
             UnansweredCall(
                 made.seq, self.session_id, made.call_id, made.tool, arguments_of(made.arguments)
             )
-            for made in self._waiting.values()
+            for made in self._open()
             if made.in_scope
         ]
 
+    def _open(self) -> list[_Made]:
+        waiting = [made for some in self._waiting.values() for made in some]
+        return self._left + sorted(waiting, key=lambda made: made.seq)
+
     def _add_message(self, fact: Fact, message: MessageFact, *, in_scope: bool) -> None:
         for answer in message.answers:
-            made = self._waiting.pop(answer.call_id, None)
+            # Ids come again: an answer is that of the nearest open call before it.
+            waiting = self._waiting.get(answer.call_id)
+            made = waiting.pop() if waiting else None
             if in_scope and answer.failed:
-                self.error_count += 1
-                if self._first is None:
-                    self._first = self._begin(fact, self._error(fact, answer, made))
+                failures = self._failures_of(fact)
+                failures.error_count += 1
+                if failures.first is None:
+                    failures.first = self._begin(fact, self._error(fact, answer, made))
         for call in message.calls:
-            self._waiting[call.id] = _Made(
-                fact.event.seq, call.id, call.name, bytes(call.arguments), in_scope
-            )
+            made = _Made(fact.event.seq, call.id, call.name, bytes(call.arguments), in_scope)
+            self._waiting.setdefault(call.id, []).append(made)
         if message.role == "assistant":
             self._said = fact.event.seq
 
     def _add_step(self, fact: Fact, step: StepFact, *, in_scope: bool) -> None:
         if not in_scope:
             return
-        self.has_steps = True
+        failures = self._failures_of(fact)
+        failures.has_steps = True
         if not step.answer.failed:
             return
-        self.step_error_count += 1
-        if self._first_step is None:
+        failures.step_error_count += 1
+        if failures.first_step is None:
             tool, _, arguments = step.action.strip().partition(" ")
             error = ToolError(
                 seq=fact.event.seq,
@@ -124,7 +158,10 @@ class Calls:
                 words=short(step.answer.words),
                 marked=False,
             )
-            self._first_step = self._begin(fact, error)
+            failures.first_step = self._begin(fact, error)
+
+    def _failures_of(self, fact: Fact) -> _Failures:
+        return self._failures.setdefault(fact.event.run_id, _Failures())
 
     def _error(self, fact: Fact, answer: Answer, made: _Made | None) -> ToolError:
         return ToolError(
@@ -139,4 +176,6 @@ class Calls:
         )
 
     def _begin(self, fact: Fact, error: ToolError) -> _First:
-        return _First(error, fact, [*map(line_of, self._before), line_of(fact)])
+        first = _First(error, fact, [*map(line_of, self._before), line_of(fact)])
+        self._incomplete.append(first)
+        return first

@@ -29,7 +29,8 @@ from fmemory._json_values import JsonObject, JsonValue
 from fmemory.backend import LogBackend
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
-from fmemory.replay._failures import WORDS_MAX, Answer, answer_of, answers_in, step_of
+from fmemory.replay._blocks import WORDS_MAX, Call, answer_of, answers_in, calls_in
+from fmemory.replay._failures import Answer, step_of
 from fmemory.session_models import (
     FeatureRecord,
     Message,
@@ -70,21 +71,13 @@ class State(StrEnum):
     DAMAGED = "damaged"
 
 
-class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A tool call: its id and name, and its arguments, undecoded: a msgpack object or text."""
-
-    id: str
-    name: str
-    arguments: msgspec.Raw
-
-
 class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What matters of a message, as far as it is decoded; whoever keeps one keeps its payload.
 
     Attributes:
         role: As stored.
         content: Its text.
-        calls: Tool calls it makes.
+        tool_calls: Those of its tool calls that do not stand in its blocks only.
         is_error: The message as a whole is marked as an error.
         created_at_us: When it was made, Unix microseconds, where it says so.
     """
@@ -93,7 +86,7 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     content: str
     blocks: msgspec.Raw
     name: msgspec.Raw
-    calls: tuple[Call, ...]
+    tool_calls: tuple[Call, ...]
     tool_call_id: str | None
     is_error: bool
     id: msgspec.Raw
@@ -105,15 +98,17 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return self.content[:WORDS_MAX]
 
     @property
+    def calls(self) -> tuple[Call, ...]:
+        """Tool calls it makes, each once, whether in fields or in blocks."""
+        return calls_in(bytes(self.blocks), self.tool_calls)
+
+    @property
     def answers(self) -> tuple[Answer, ...]:
         """Tool calls it answers, each with whether it failed."""
         if self.role == "assistant":
             return ()
-        blocks = bytes(self.blocks)
-        answers: tuple[Answer, ...] = ()
-        if b"tool_result" in blocks:
-            answers = answers_in(blocks)
         call_id = self.tool_call_id
+        answers = answers_in(bytes(self.blocks), call_id, is_error=self.is_error)
         if not answers and (call_id is not None or self.role == "tool"):
             answers = (answer_of(call_id or "", self.content, is_error=self.is_error),)
         return answers
@@ -179,7 +174,7 @@ def facts(
     Args:
         types: Only of events of these types, and of what is forgotten, lost or not to be read.
         upto: None behind this one; None = all there are.
-        wanted: Of which events payloads are read; None = those that something is taken from.
+        wanted: Of which events payloads are read; None = all of sessions and runs but records.
 
     Raises:
         StorageError: The log cannot be read. What is damaged is a fact, not an error.
@@ -264,7 +259,8 @@ def time_ns(event: Envelope) -> int:
 
 
 def _is_of_interest(event: Envelope) -> bool:
-    return event.type in _DETAILS
+    """All but records: what was erased, or is damaged, is told, whatever its type."""
+    return event.stream[0] == SESSION or (event.run_id is not None and event.stream[0] != RECORDS)
 
 
 def _facts_in(page: Sequence[RawEvent]) -> list[Fact]:

@@ -15,9 +15,9 @@ from fmemory.errors import ContractError, NotFound, Reason, brief
 from fmemory.journal import Envelope
 from fmemory.replay._facts import Fact, State, facts
 
-__all__ = ["Subject", "find_subject"]
+__all__ = ["Subject", "find_subject", "runs_named"]
 
-_NAME_RUNS = frozenset(
+NAME_RUNS = frozenset(
     {
         EventType.CHECKPOINT_RECORDED,
         EventType.PROGRESS_APPENDED,
@@ -51,7 +51,7 @@ class Subject:
 
 
 @dataclass(slots=True)
-class _Found:
+class Found:
     """Sessions with their runs, and what runs wrote outside of sessions."""
 
     runs: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _Found:
             self.unknown.append(fact)
         elif event.stream[0] == SESSION and len(event.stream) > 1:
             runs = self.runs.setdefault(event.stream[1], {})
-            for run in _runs_named(fact):
+            for run in runs_named(fact):
                 runs[run] = None
                 self.owner[run] = event.stream[1]
         elif event.run_id is not None:
@@ -99,8 +99,8 @@ def find_subject(memory: LogBackend, name: str | None, session_id: str | None) -
     Cost: O(events), one pass without most payloads.
     """
     upto = memory.health().head_seq
-    found = _Found()
-    for fact in facts(memory, upto=upto, wanted=lambda event: event.type in _NAME_RUNS):
+    found = Found()
+    for fact in facts(memory, upto=upto, wanted=lambda event: event.type in NAME_RUNS):
         found.add(fact)
     session, run = _choose(found, name, session_id)
     runs = list(found.runs.get(session or "", {})) if run is None else [run]
@@ -115,8 +115,24 @@ def find_subject(memory: LogBackend, name: str | None, session_id: str | None) -
     )
 
 
+def runs_named(fact: Fact) -> Iterator[str]:
+    """The runs an event belongs to: that of its envelope, and those it tells of."""
+    event = fact.event
+    if event.run_id is not None:
+        yield event.run_id
+    match fact.detail:
+        case StoredCheckpoint(run_id=run) | StoredProgress(run_id=run):
+            yield run
+        case StoredSession() as session if event.type == EventType.SESSION_INITIALIZED:
+            # What a fork copied are runs of the session it came from.
+            yield from (one.run_id for one in session.checkpoints)
+            yield from (one.run_id for one in session.progress)
+        case _:
+            pass
+
+
 def _choose(
-    found: _Found, name: str | None, session_id: str | None
+    found: Found, name: str | None, session_id: str | None
 ) -> tuple[str | None, str | None]:
     """Session and run; no run where all of the session is meant."""
     if session_id is not None:
@@ -148,19 +164,6 @@ def _choose(
     known = dict.fromkeys(found.runs)
     known.update({run: None for runs in found.runs.values() for run in runs})
     raise _missing("run or session", name, known)
-
-
-def _runs_named(fact: Fact) -> Iterator[str]:
-    if fact.event.run_id is not None:
-        yield fact.event.run_id
-    match fact.detail:
-        case StoredCheckpoint(run_id=run) | StoredProgress(run_id=run):
-            yield run
-        case StoredSession(checkpoints=checkpoints, progress=progress):
-            yield from (one.run_id for one in checkpoints)
-            yield from (one.run_id for one in progress)
-        case _:
-            pass
 
 
 def _missing(kind: str, name: str, known: Iterable[str]) -> NotFound:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from fmemory.backend import LogBackend
 from fmemory.journal import Envelope
 from fmemory.replay._facts import facts
-from fmemory.replay._names import _NAME_RUNS, Subject, _Found
+from fmemory.replay._names import NAME_RUNS, Found, Subject
 
 __all__ = ["Subjects"]
 
@@ -35,8 +35,8 @@ class Subjects:
 
     def __init__(self, memory: LogBackend) -> None:
         self._upto = memory.health().head_seq
-        self._found = _Found()
-        for fact in facts(memory, upto=self._upto, wanted=lambda event: event.type in _NAME_RUNS):
+        self._found = Found()
+        for fact in facts(memory, upto=self._upto, wanted=lambda event: event.type in NAME_RUNS):
             self._found.add(fact)
         self._homes = Counter(run for runs in self._found.runs.values() for run in runs)
 

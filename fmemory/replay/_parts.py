@@ -70,9 +70,9 @@ def parts_of(message: JsonObject) -> Parts:
     """
     blocks = _list(message.get("blocks"))
     is_error = message.get("is_error") is True
-    answers = tuple(_answers_of(blocks, is_error=is_error))
-    text = str(message.get("content") or "")
     answered = message.get("tool_call_id")
+    answers = tuple(_answers_of(blocks, answered, is_error=is_error))
+    text = str(message.get("content") or "")
     if answers:
         text = text_of_blocks([one for one in blocks if _kind(one) != "tool_result"])
     elif message.get("role") == "tool" or isinstance(answered, str):
@@ -121,15 +121,21 @@ def _call(plain: JsonObject, key: str) -> Call:
     return Call(str(plain.get("id") or ""), str(plain.get("name") or ""), kept)
 
 
-def _answers_of(blocks: Sequence[JsonValue], *, is_error: bool) -> Iterator[Answer]:
-    found = [block for block in blocks if _kind(block) == "tool_result"]
+def _answers_of(
+    blocks: Sequence[JsonValue], answered: JsonValue, *, is_error: bool
+) -> Iterator[Answer]:
+    found = [_dict(block) for block in blocks if _kind(block) == "tool_result"]
+    # The message's own mark and call are those of a result that has none itself.
+    is_error = is_error and not any(block.get("is_error") is True for block in found)
+    spare = answered if len(found) == 1 else None
     for block in found:
-        assert isinstance(block, dict)
-        answered = block.get("tool_use_id")
-        # The message's own mark is that of its only result; of several each has its own.
-        failed = block.get("is_error") is True or (is_error and len(found) == 1)
-        call_id = answered if isinstance(answered, str) else None
-        yield _answer(call_id, text_of_blocks([block]), is_error=failed)
+        call_id = block.get("tool_use_id")
+        call_id = call_id if isinstance(call_id, str) else spare
+        yield _answer(
+            call_id if isinstance(call_id, str) else None,
+            text_of_blocks([block]),
+            is_error=is_error or block.get("is_error") is True,
+        )
 
 
 def _answer(call_id: str | None, text: str, *, is_error: bool) -> Answer:

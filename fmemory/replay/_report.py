@@ -13,14 +13,14 @@ from fmemory._engine.stored import StoredManifest, StoredSession, from_ns
 from fmemory._engine.types import SESSION, EventType
 from fmemory._json_values import JsonValue
 from fmemory.backend import LogBackend
-from fmemory.errors import MemoryBackendError
+from fmemory.errors import HistoryCompacted, MemoryBackendError
 from fmemory.log_models import Event
 from fmemory.record_models import MemoryRecord
 from fmemory.replay._errors import Calls
 from fmemory.replay._facts import Fact, MessageFact, State, always, facts, facts_of, time_ns
 from fmemory.replay._flips import Flips, regressions_of
-from fmemory.replay._names import Subject, find_subject
-from fmemory.replay._runs import Sessions
+from fmemory.replay._names import Subject, find_subject, runs_named
+from fmemory.replay._runs import Sessions, unreadable_of
 from fmemory.replay._words import short
 from fmemory.replay.models import (
     ByteShare,
@@ -56,7 +56,8 @@ def report(
         ContractError: The name could be several; the message names them.
         StorageError: The log cannot be read. Damaged events are part of the report.
 
-    Cost: a pass over the envelopes of the log, about 6 µs each, and the payloads of the session.
+    Cost: a pass over the envelopes of the log, about 6 µs each, and the payloads of the session;
+        where some of them are erased, those up to two moments once more.
     """
     return report_of(memory, find_subject(memory, name, session_id))
 
@@ -81,6 +82,8 @@ class _Fold:
     calls: Calls = field(init=False)
     flips: Flips = field(default_factory=Flips)
     saved: str | None = None
+    is_deleted: bool = False
+    is_thinned: bool = False
     objective: str | None = None
     asked: str | None = None
     sub_sessions: tuple[str, ...] = ()
@@ -100,14 +103,19 @@ class _Fold:
         in_scope = self._is_in_scope(fact)
         self.sessions.add(fact)
         if fact.event.stream[0] == SESSION:
+            self.is_thinned |= fact.state in (State.ERASED, State.FORGOTTEN)
             self.calls.add(fact, in_scope=in_scope)
             self.flips.add(fact, in_scope=in_scope)
+            if self.is_deleted and in_scope:
+                # What follows a deletion begins anew; else what was there before is told.
+                self.is_deleted, self.asked, self.sub_sessions = False, None, ()
             self._see_manifest(fact)
         if not in_scope:
             return
         self._see_time(fact)
-        # A run is told what was to be done then, not what came later.
-        self.objective = self.saved
+        if not self.is_deleted:
+            # A run is told what was to be done then, not what came later.
+            self.objective = self.saved
         self.event_count += 1
         self.first = self.first or fact
         self.last = fact
@@ -115,7 +123,7 @@ class _Fold:
         count, size = self.shares.get(event.type, (0, 0))
         self.shares[event.type] = (count + 1, size + fact.size)
         if fact.state is not State.KEPT:
-            self.unreadable.append(_unreadable(fact))
+            self.unreadable.append(unreadable_of(fact))
         if event.type == EventType.RECORDS_PUT:
             at = from_ns(time_ns(event))
             self.notes.append(NoteLine(event.seq, at, event.stream[1:], event.keys))
@@ -124,10 +132,7 @@ class _Fold:
 
     def _is_in_scope(self, fact: Fact) -> bool:
         run = self.subject.run_id
-        if run is None or fact.event.run_id == run:
-            return True
-        named = getattr(fact.detail, "run_id", None)
-        return named is not None and named == run
+        return run is None or fact.event.run_id == run or run in runs_named(fact)
 
     def _see_manifest(self, fact: Fact) -> None:
         match fact.detail:
@@ -136,9 +141,13 @@ class _Fold:
             ):
                 self.saved = manifest.current_objective
                 if self.subject.run_id is None:
-                    self.sub_sessions = _names_in(manifest.metadata.get(SUB_AGENTS))
+                    named = _names_in(manifest.metadata.get(SUB_AGENTS))
+                    others = [one for one in named if one != self.subject.session_id]
+                    self.sub_sessions = tuple(dict.fromkeys(others))
             case _:
-                pass
+                if fact.event.type == EventType.SESSION_DELETED:
+                    self.saved = None
+                    self.is_deleted = True
 
     def _see_time(self, fact: Fact) -> None:
         if self.last is None:
@@ -193,9 +202,10 @@ def _build(memory: LogBackend, subject: Subject, found: _Fold, calls: list[Calls
         gaps=tuple(_longest(found.gaps)),
         notes=tuple(_with_words(memory, found.notes)),
         bytes=tuple(sorted(shares, key=lambda one: (-one.payload_bytes, -one.event_count))),
-        unreadable=(*found.unreadable, *map(_unreadable, subject.unknown)),
+        unreadable=(*found.unreadable, *map(unreadable_of, subject.unknown)),
     )
-    return structs.replace(found_report, commands=tuple(_commands(subject, found_report)))
+    commands = tuple(_commands(subject, found_report, _span(memory, subject, found)))
+    return structs.replace(found_report, commands=commands)
 
 
 def _runs_of(subject: Subject, sessions: Sessions) -> tuple[RunSummary, ...]:
@@ -225,25 +235,29 @@ def _first_note(memory: LogBackend, seq: int) -> str:
     return short(texts[0]) if texts else ""
 
 
-def _commands(subject: Subject, report: RunReport) -> list[str]:
-    """What to type next: at the error, at what was lost, else through the run."""
+def _commands(subject: Subject, report: RunReport, span: tuple[int, int] | None) -> list[str]:
+    """What to type next: at the error, at what was lost, else through the run.
+
+    Args:
+        span: The moments of the session before and after it, where they can be shown.
+    """
     error = report.first_error
     session = subject.session_id
     commands = []
     if error is not None:
         commands.append(f"fmemory show {error.seq}")
         if error.session_id:
-            of = quote(error.session_id)
-            commands.append(f"fmemory transcript {of} --at {error.seq} --last 6")
+            options = f"--at {error.seq} --last 6"
+            commands.append(_transcript(error.session_id, options))
     commands += [f"fmemory show {one.lost_seq}" for one in report.regressions[:1]]
     commands += [f"fmemory show {one.seq}" for one in report.unanswered[:1]]
     commands += [f"fmemory show {one.seq}" for one in report.unreadable[:1]]
     if session is not None:
         of = f"--session {quote(session)}"
-        if report.first_seq is not None and report.last_seq is not None:
-            commands.append(f"fmemory diff {report.first_seq - 1} {report.last_seq} {of}")
-        run = "" if subject.run_id is None else f" --run {quote(subject.run_id)}"
-        commands.append(f"fmemory transcript {quote(session)}{run} --last 10")
+        if span is not None:
+            commands.append(f"fmemory diff {span[0]} {span[1]} {of}")
+        run = "" if subject.run_id is None else f"--run {quote(subject.run_id)} "
+        commands.append(_transcript(session, f"{run}--last 10"))
         commands.append(f"fmemory history {of}")
     else:
         commands.append(f"fmemory log --all --run {quote(subject.name)}")
@@ -252,12 +266,43 @@ def _commands(subject: Subject, report: RunReport) -> list[str]:
     return list(dict.fromkeys(commands))[:COMMANDS]
 
 
+def _transcript(session_id: str, options: str) -> str:
+    name = quote(session_id)
+    # A name that looks like an option stands behind all of them.
+    if session_id.startswith("-"):
+        return f"fmemory transcript {options} -- {name}"
+    return f"fmemory transcript {name} {options}"
+
+
+def _span(memory: LogBackend, subject: Subject, found: _Fold) -> tuple[int, int] | None:
+    """The moments before and after what is reported, or as much between them as is still kept."""
+    session = subject.session_id
+    if session is None or found.first is None or found.last is None:
+        return None
+    before, after = found.first.event.seq - 1, found.last.event.seq
+    if found.is_thinned:
+        before = max(before, _floor_at(memory, session, before))
+        if before >= after or _floor_at(memory, session, after):
+            return None
+    return before, after
+
+
+def _floor_at(memory: LogBackend, session_id: str, seq: int) -> int:
+    """The oldest moment of a session that is kept, where this one is not; else 0."""
+    view = memory.at(seq)
+    try:
+        view.load_bootstrap_state(session_id)
+        view.load_transcript_messages(session_id)
+    except HistoryCompacted as error:
+        return error.floor
+    except MemoryBackendError:
+        # `diff` shows what is before the damage.
+        pass
+    return 0
+
+
 def _longest(gaps: list[TimeGap]) -> list[TimeGap]:
     return sorted(gaps, key=lambda one: (-one.seconds, one.after_seq))[:GAPS_MAX]
-
-
-def _unreadable(fact: Fact) -> UnreadableEvent:
-    return UnreadableEvent(fact.event.seq, fact.event.type, fact.state.value, fact.problem)
 
 
 def _asked(messages: tuple[MessageFact, ...]) -> str | None:

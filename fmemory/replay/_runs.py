@@ -15,6 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
+from fmemory._engine.raw_events import UNKNOWN
 from fmemory._engine.stored import StoredCheckpoint, StoredProgress, StoredSession, from_ns, from_us
 from fmemory._engine.types import RECORDS, SESSION, EventType
 from fmemory._model import check_time
@@ -31,9 +32,9 @@ from fmemory.replay._facts import (
     facts,
     time_ns,
 )
-from fmemory.replay.models import RunSort, RunState, RunSummary
+from fmemory.replay.models import RunSort, RunState, RunSummary, UnreadableEvent
 
-__all__ = ["Sessions", "runs"]
+__all__ = ["Sessions", "runs", "unreadable_of"]
 
 _PROCESS = re.compile(r".*@(?P<host>[^@:]+):(?P<pid>[0-9]{1,9})\Z")
 _LIVE_NS = 60 * 1_000_000_000
@@ -63,6 +64,7 @@ def runs(
     since: datetime | None = None,
     until: datetime | None = None,
     sort: str | RunSort = RunSort.STARTED,
+    on_unreadable: Callable[[UnreadableEvent], object] | None = None,
 ) -> tuple[RunSummary, ...]:
     """The runs of a store: how each ended, what it did, what it changed.
 
@@ -73,6 +75,8 @@ def runs(
         since: Only runs that started then or later; an aware time.
         until: Only runs that started before; an aware time.
         sort: By start, the first first; or by what it names, the most first.
+        on_unreadable: Told of each event of the session, or of any session or run, that is erased,
+            forgotten, lost or damaged; of all whose session cannot be told.
 
     Raises:
         ContractError: An argument breaks a rule.
@@ -86,6 +90,9 @@ def runs(
     found = Sessions()
     for fact in facts(memory):
         found.add(fact)
+        is_gone = fact.state is not State.KEPT
+        if is_gone and on_unreadable is not None and _may_concern(fact.event, session_id):
+            on_unreadable(unreadable_of(fact))
     wanted = [
         one
         for one in found.summaries()
@@ -108,6 +115,20 @@ _SORT: dict[RunSort, Callable[[RunSummary], float]] = {
     RunSort.CALLS: lambda one: -one.tool_call_count,
     RunSort.ERRORS: lambda one: -one.tool_error_count,
 }
+
+
+def _may_concern(event: Envelope, session_id: str | None) -> bool:
+    """Whether an event is of the session, or of any session or run; or nobody can tell."""
+    if event.stream == (UNKNOWN,):
+        return True
+    if session_id is not None:
+        return event.stream == (SESSION, session_id)
+    return event.stream[0] == SESSION or event.run_id is not None
+
+
+def unreadable_of(fact: Fact) -> UnreadableEvent:
+    """An event of which the data is not there, as it is told to people."""
+    return UnreadableEvent(fact.event.seq, fact.event.type, fact.state.value, fact.problem)
 
 
 def _one_of(kind: type[Choice], value: str, name: str) -> Choice:
@@ -139,7 +160,7 @@ class _Run:
     error_count: int = 0
     step_count: int = 0
     step_error_count: int = 0
-    waiting: dict[str, int] = field(default_factory=dict)
+    unanswered_count: int = 0
     before: dict[str, bool] = field(default_factory=dict)
     after: dict[str, bool] = field(default_factory=dict)
     passed: set[str] = field(default_factory=set)
@@ -156,7 +177,7 @@ class _Session:
     passes: dict[str, bool] = field(default_factory=dict)
     copies: int = 0
     newest: _Run | None = None
-    callers: dict[str, _Run] = field(default_factory=dict)
+    callers: dict[str, list[_Run | None]] = field(default_factory=dict)
 
 
 class Sessions:
@@ -231,13 +252,17 @@ class Sessions:
             if session is not None:
                 session.newest = run
         event = fact.event
+        if run.last is event and run.event_count:
+            # One event may name a run more than once.
+            return run
         run.last = event
         run.event_count += 1
         if run.actor is None:
             run.actor = event.actor
         if run.reason is None:
             run.reason = event.reason
-        if fact.state is not _KEPT:
+        if fact.state is not _KEPT and event.type != EventType.RECORDS_PUT:
+            # Of records a report reads the data, a list of runs does not.
             run.unreadable_count += 1
         return run
 
@@ -326,6 +351,8 @@ def _note_flip(run: _Run, feature: str, *, was: bool, now: bool) -> None:
 def _features_after(session: _Session, fact: Fact) -> dict[str, bool] | None:
     event = fact.event
     if event.type == EventType.SESSION_DELETED:
+        session.callers.clear()
+        session.copies = 0
         return {}
     match fact.detail:
         case Features(features=features):
@@ -339,26 +366,29 @@ def _features_after(session: _Session, fact: Fact) -> dict[str, bool] | None:
 
 
 def _add_messages(
-    callers: dict[str, _Run], run: _Run | None, messages: Iterable[MessageFact]
+    callers: dict[str, list[_Run | None]], run: _Run | None, messages: Iterable[MessageFact]
 ) -> None:
     """Fold the messages of one event; `callers` are the runs whose calls wait for an answer."""
     for message in messages:
         for answer in () if message.role == "assistant" else message.answers:
-            # A run may answer what one before it left open.
-            caller = callers.pop(answer.call_id, None)
+            # A run may answer what one before it left open, and ids come again: an answer is that
+            # of the nearest open call before it.
+            waiting = callers.get(answer.call_id)
+            caller = waiting.pop() if waiting else None
             if caller is not None:
-                caller.waiting.pop(answer.call_id, None)
+                caller.unanswered_count -= 1
             if run is not None and answer.failed:
                 run.error_count += 1
+        calls = message.calls
+        for call in calls:
+            callers.setdefault(call.id, []).append(run)
         if run is None:
             continue
         run.message_count += 1
         if message.content:
             run.said = message.words
-        for call in message.calls:
-            run.call_count += 1
-            run.waiting[call.id] = run.last.seq
-            callers[call.id] = run
+        run.call_count += len(calls)
+        run.unanswered_count += len(calls)
 
 
 def _summary(run: _Run, later: _Run | None) -> RunSummary:
@@ -389,7 +419,7 @@ def _summary(run: _Run, later: _Run | None) -> RunSummary:
         message_count=run.message_count,
         tool_call_count=run.call_count or run.step_count,
         tool_error_count=run.step_error_count if has_steps else run.error_count,
-        unanswered_count=len(run.waiting),
+        unanswered_count=run.unanswered_count,
         features_gained=_changed(run, passes=True),
         features_lost=_changed(run, passes=False),
         note_count=run.note_count,

@@ -29,7 +29,9 @@ def test_runs_are_a_line_each(broken: Path, run: Command) -> None:
         *("run", "by", "status", "started", "for", "msgs", "calls", "errs", "feats", "last"),
         "words",
     ]
-    assert first.split()[:5] == ["run-1", "ada", "succeeded", "03-01", "12:00"]
+    assert first.split()[:3] == ["run-1", "ada", "succeeded"]
+    day, time = first.split()[3:5]
+    assert (day.removeprefix("2026-"), time) == ("03-01", "12:00")
     assert second.split()[:3] == ["run-2", "bob", "open"]
     assert "-1" in second
 

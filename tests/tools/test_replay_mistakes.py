@@ -49,6 +49,17 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(
     assert result.stderr.startswith(f"fmemory: {told}")
 
 
+@pytest.mark.parametrize("command", [["report"], ["transcript"], ["blame"]], ids=" ".join)
+def test_an_id_as_a_table_shortens_it_is_known(
+    command: list[str], store: Path, run: Command
+) -> None:
+    whole = run(*command, "login", "-s", store)
+    short = run(*command, "lo…in", "-s", store)
+
+    assert (short.exit_code, short.stdout) == (whole.exit_code, whole.stdout)
+    assert run(*command, "lo…xx", "-s", store).exit_code == 2
+
+
 def test_a_run_that_says_nothing_like_it_is_no_mistake(store: Path, run: Command) -> None:
     result = run("grep", "nowhere", "--run", "run-1", "-s", store)
 
@@ -84,5 +95,5 @@ def test_tail_says_that_its_first_event_is_still_to_come(
     late = run("tail", "--from", "99", "-s", store)
     next_one = run("tail", "--from", "12", "-s", store)
 
-    assert late.stderr == "waiting for event 99: the newest is 11\n"
+    assert late.stderr == "fmemory: waiting for event 99: the newest is 11\n"
     assert next_one.stderr == ""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from fmemory_tools._failure import FINDING, Failure
+from fmemory_tools._failure import FINDING, Failure, tell
 
 if TYPE_CHECKING:
     from fmemory import BootstrapState, Event, LogBackend, LogView, StorageError
+    from fmemory.replay import UnreadableEvent
 
 Events: TypeAlias = "Callable[[int, int | None], Iterator[Event]]"
 """Reads events: those after a seq, at most so many."""
@@ -79,6 +80,20 @@ def load_state(
             if damaged is None or not 0 < damaged.seq <= view.seq:
                 raise
             found, view = damaged, memory.at(damaged.seq - 1)
+
+
+def tell_unreadable(unreadable: Iterable[UnreadableEvent], what: str) -> None:
+    """On stderr the events that were `what`, such as not searched; damage ends with a finding."""
+    from fmemory_tools._sessions import name_some
+
+    gone: dict[str, list[UnreadableEvent]] = {}
+    for one in unreadable:
+        gone.setdefault(one.state, []).append(one)
+    for state, events in gone.items():
+        if state != "damaged":
+            seqs = name_some([str(one.seq) for one in events])
+            tell(f"{what}, as {state}: event {seqs}")
+    refuse_damage([Damaged(one.seq, one.problem or "") for one in gone.get("damaged", ())])
 
 
 def refuse_damage(damaged: Iterable[Damaged]) -> None:

@@ -54,7 +54,11 @@ def print_report(report: RunReport, *, store: str | None, utc: bool) -> None:
     print_heading("next")
     of = store_option(store)
     for command in report.commands:
-        print_whole(command + of, indent=2)
+        program, verb, rest = command.split(" ", 2)
+        # Behind a `--` it would be no option.
+        is_closed = " -- " in rest
+        whole = f"{program} {verb}{of} {rest}" if is_closed else command + of
+        print_whole(whole, indent=2)
 
 
 def show_duration(seconds: float) -> str:

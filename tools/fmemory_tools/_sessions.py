@@ -99,12 +99,17 @@ def _sessions_of_run(memory: LogBackend, run: str) -> list[str]:
 def meant_by(ids: Sequence[str], given: str) -> list[str]:
     """The id that is given in full; else all that begin so, without sub-agents of others of them.
 
+    An id that a table has shortened stands for all that begin and end as it does.
+
     >>> meant_by(["login", "login-2", "a", "a.agent-1"], "lo"), meant_by(["a", "a.agent-1"], "a")
     (['login', 'login-2'], ['a'])
+    >>> meant_by(["491e126e", "491e77"], "49…26e")
+    ['491e126e']
     """
     if given in ids:
         return [given]
-    matching = [one for one in ids if one.startswith(given)]
+    start, _, end = given.partition("…")
+    matching = [one for one in ids if one.startswith(start) and one[len(start) :].endswith(end)]
     known = frozenset(matching)
     return [one for one in matching if known.isdisjoint(_callers(one))]
 

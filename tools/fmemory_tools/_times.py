@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from fmemory_tools._failure import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s+ago", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -55,11 +59,30 @@ def parse_time(text: str, option: str, *, also: str = "", now: datetime | None =
 
 
 def show_time(time: datetime, *, utc: bool) -> str:
-    """Date and time to the second, local or UTC.
+    """Date and time to the second, local or UTC; UTC ends in `Z`.
 
     >>> show_time(datetime(2026, 2, 10, 21, 54, 53, tzinfo=UTC), utc=True)
     '2026-02-10 21:54:53Z'
     """
-    if utc:
-        return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
-    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
+    with suppress(OverflowError, ValueError):
+        # A local time before the year 1, or behind 9999, is none: it stays UTC and says so.
+        shown = time.astimezone(UTC if utc else None)
+        return f"{_plain(shown)}Z" if utc else _plain(shown)
+    return f"{_plain(time.astimezone(UTC))}Z"
+
+
+def show_minutes(times: Sequence[datetime], *, utc: bool) -> list[str]:
+    """Dates and times to the minute for a column; with years unless all are of this one.
+
+    >>> show_minutes([datetime(2020, 2, 10, 21, 54, tzinfo=UTC)], utc=True)
+    ['2020-02-10 21:54']
+    """
+    shown = [show_time(time, utc=utc) for time in times]
+    year = _plain(datetime.now(UTC if utc else None))[:5]
+    first = 5 if all(one.startswith(year) for one in shown) else 0
+    # Where not all are UTC, those that are say so.
+    return [one[first:16] + ("Z" if not utc and one.endswith("Z") else "") for one in shown]
+
+
+def _plain(time: datetime) -> str:
+    return time.replace(tzinfo=None).isoformat(" ", "seconds")

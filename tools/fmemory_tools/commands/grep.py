@@ -12,7 +12,7 @@ from fmemory_tools._usage import whole_number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fmemory.replay import Match, Matches, UnreadableEvent
+    from fmemory.replay import Match, Matches
 
 EPILOG = examples(
     "fmemory grep 'time(d)? ?out' -i",
@@ -161,17 +161,9 @@ def _pieces(one: Match) -> tuple[str, str, str]:
 
 def _tell_rest(found: Matches) -> None:
     """On stderr: what was not searched. Damage ends the command with a finding."""
-    from fmemory_tools._damage import Damaged, refuse_damage
+    from fmemory_tools._damage import tell_unreadable
     from fmemory_tools._failure import tell
-    from fmemory_tools._sessions import name_some
 
-    gone: dict[str, list[UnreadableEvent]] = {}
-    for one in found.unreadable:
-        gone.setdefault(one.state, []).append(one)
-    for state, events in gone.items():
-        if state != "damaged":
-            seqs = name_some([str(one.seq) for one in events])
-            tell(f"not searched, as {state}: event {seqs}")
     if not found.complete:
         tell("there is more; a greater --limit shows it")
-    refuse_damage([Damaged(one.seq, one.problem or "") for one in gone.get("damaged", ())])
+    tell_unreadable(found.unreadable, "not searched")

@@ -20,7 +20,7 @@ EPILOG = examples(
     "fmemory runs --session login --since '2h ago'",
     "fmemory runs --json | jq 'select(.features_lost != [])'",
     note="A run without an end is open; it died where the log or its process tells so. Ended means"
-    " that nobody said whether it succeeded.",
+    " that nobody said whether it succeeded. Exit code: 1 if an event is damaged.",
 )
 
 
@@ -58,27 +58,36 @@ def runs(
 ) -> None:
     """List the runs, how each ended and what it did.
 
-    One a line, with its last words: the note it was closed with, else what was said last.
+    One a line, with its last words: the note it was closed with, else what was said last. Events
+    that cannot be read are told on standard error.
     """
     from fmemory import replay
     from fmemory_tools._console import print_json
+    from fmemory_tools._damage import tell_unreadable
     from fmemory_tools._sessions import choose_session
     from fmemory_tools._store import reading
 
     wanted = [_word("--status", one, list(replay.RunState)) for one in status or ()]
     order = _word("--sort", sort, list(replay.RunSort))
     first, last = _time("--since", since), _time("--until", until)
+    unreadable: list[replay.UnreadableEvent] = []
     with reading(store) as memory:
         session_id = None if session is None else choose_session(memory, session, utc=utc)
         found = replay.runs(
-            memory, session_id=session_id, actor=actor, since=first, until=last, sort=order
+            memory,
+            session_id=session_id,
+            actor=actor,
+            since=first,
+            until=last,
+            sort=order,
+            on_unreadable=unreadable.append,
         )
     shown = [one for one in found if not wanted or one.status in wanted]
     if not json:
         _print(shown, utc=utc)
-        return
-    for one in shown:
+    for one in shown if json else ():
         print_json({**one.to_dict(), "duration_s": one.duration_s})
+    tell_unreadable(unreadable, "not counted")
 
 
 def _word(option: str, given: str, known: Sequence[str]) -> str:
@@ -104,19 +113,20 @@ def _print(found: Sequence[RunSummary], *, utc: bool) -> None:
     from fmemory_tools._console import BAD, FAINT, KIND, WHO, Part, print_line, print_table
     from fmemory_tools._report_view import show_duration, status_part
     from fmemory_tools._summary import shorten
-    from fmemory_tools._times import show_time
+    from fmemory_tools._times import show_minutes
 
     if not found:
         print_line(("no runs", FAINT))
         return
     several = len({one.session_id for one in found}) > 1
+    starts = show_minutes([one.started_at for one in found], utc=utc)
     rows: list[list[Part]] = [
         [
             (one.run_id, KIND),
             one.session_id or "" if several and one.session_id != one.run_id else "",
             (one.actor or "", WHO),
             status_part(one),
-            (show_time(one.started_at, utc=utc)[5:16], FAINT),
+            (start, FAINT),
             show_duration(one.duration_s),
             str(one.message_count),
             str(one.tool_call_count or ""),
@@ -124,7 +134,7 @@ def _print(found: Sequence[RunSummary], *, utc: bool) -> None:
             _features(one),
             shorten(one.last_words, 100),
         ]
-        for one in found
+        for one, start in zip(found, starts, strict=True)
     ]
     print_table(
         [

@@ -69,7 +69,7 @@ def tail(
 
     from fmemory_tools._damage import Damaged, readable
     from fmemory_tools._event_list import EventColumns, print_event
-    from fmemory_tools._failure import FINDING
+    from fmemory_tools._failure import FINDING, tell
     from fmemory_tools._sessions import newest_seq
     from fmemory_tools._store import reading
 
@@ -78,7 +78,7 @@ def tail(
     with reading(store) as memory:
         newest = newest_seq(memory)
         if after is not None and after > newest + 1:
-            typer.echo(f"waiting for event {after}: the newest is {newest}", err=True)
+            tell(f"waiting for event {after}: the newest is {newest}")
         begin = max(0, newest - EVENTS_BEFORE) if after is None else after - 1
         columns = None
         if not json:
