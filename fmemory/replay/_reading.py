@@ -6,10 +6,12 @@ writes, and only the session's own stream is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from fmemory.errors import LogCorrupt, NotFound, Reason, StorageError, brief
+from fmemory import _damage
+from fmemory._damage import Read
+from fmemory.errors import NotFound, Reason, brief
 from fmemory.replay._facts import State
 from fmemory.replay.models import UnreadableEvent
 from fmemory.session_models import check_session_id
@@ -33,9 +35,6 @@ __all__ = [
 FORGOTTEN = "event_forgotten"
 LOST = "event_lost"
 
-Read: TypeAlias = "Callable[[int, int | None], Iterator[Event]]"
-"""Reads events: those after a seq, at most so many."""
-
 
 def gap_of(event: Event) -> UnreadableEvent | None:
     """What is left of an event without content; None for one that has its content."""
@@ -54,25 +53,7 @@ def readable(read: Read, after: int = 0) -> Iterator[Event | UnreadableEvent]:
     Raises:
         StorageError: The store failed in another way.
     """
-    one_by_one = False
-    while True:
-        try:
-            for event in read(after, 1 if one_by_one else None):
-                after = event.seq
-                yield event
-                if one_by_one:
-                    break
-            else:
-                return
-        except StorageError as error:
-            damaged = _damage_of(error, after)
-            if damaged is None:
-                raise
-            # Reading ahead meets damage early: the events before it are still to come.
-            if one_by_one:
-                after = damaged.seq
-                yield damaged
-            one_by_one = not one_by_one
+    return _damage.readable(read, after, _damaged)
 
 
 def moment_of(memory: LogBackend, session_id: str, at: int | datetime | None) -> int:
@@ -146,12 +127,5 @@ def _until(
         yield event if isinstance(event, UnreadableEvent) else gap_of(event) or event
 
 
-def _damage_of(error: StorageError, after: int) -> UnreadableEvent | None:
-    """The first event after a seq that an error is about; None if it is about something else."""
-    if not isinstance(error, LogCorrupt) or error.seq is None:
-        return None
-    seq = max(error.seq, after + 1)
-    if seq > max(error.seq, error.last_seq or 0):
-        return None
-    # The place in the file, which the message goes on with, is for `verify` to tell.
-    return UnreadableEvent(seq, "", State.DAMAGED.value, str(error).partition(" (")[0])
+def _damaged(seq: int, problem: str) -> UnreadableEvent:
+    return UnreadableEvent(seq, "", State.DAMAGED.value, problem)

@@ -359,13 +359,12 @@ class _Pairs:
 def _pairs(said: Sequence[_Said]) -> _Pairs:
     """Each answer with the nearest call of its id before it that nothing answers yet.
 
-    Some harnesses count the calls of each turn anew, so an id may come again. Calls of one message
-    that share an id are answered in their order.
+    Some harnesses count the calls of each turn anew, so an id may come again.
     """
     found = _Pairs()
     waiting: dict[str, list[tuple[int, int]]] = {}
     for position, one in enumerate(said):
-        for place, made in reversed(list(enumerate(one.parts.calls))):
+        for place, made in enumerate(one.parts.calls):
             if made.id:
                 waiting.setdefault(made.id, []).append((position, place))
         for place, answer in enumerate(one.parts.answers):

@@ -85,9 +85,9 @@ def test_an_answer_belongs_to_the_nearest_open_call_of_its_id_before_it(empty: L
         answer("boom", failed=True),
         call("second"),
         answer("fine"),
-        call("one", "two"),
-        answer("of one", failed=True),
-        answer("of two"),
+        call("far", "near"),
+        answer("of the near", failed=True),
+        answer("of the far"),
         answer("too late"),
         call("open"),
     ]
@@ -98,8 +98,8 @@ def test_an_answer_belongs_to_the_nearest_open_call_of_its_id_before_it(empty: L
     assert calls == [
         ("first", 3, True),
         ("second", 5, False),
-        ("one", 7, True),
-        ("two", 8, False),
+        ("far", 8, False),
+        ("near", 7, True),
         ("open", None, False),
     ]
     names = [(r.text, r.name) for one in entries for r in one.results]
@@ -107,8 +107,8 @@ def test_an_answer_belongs_to_the_nearest_open_call_of_its_id_before_it(empty: L
         ("too early", None),
         ("boom", "first"),
         ("fine", "second"),
-        ("of one", "one"),
-        ("of two", "two"),
+        ("of the near", "near"),
+        ("of the far", "far"),
         ("too late", None),
     ]
 

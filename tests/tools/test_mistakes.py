@@ -77,7 +77,10 @@ def test_several_sessions_must_be_chosen_from(store: Path, run: Command) -> None
     assert result.exit_code == 2
     assert "login-2, login" in only_line(result.stderr)
     assert run("state", "--session", "login", "-s", store).exit_code == 0
-    assert run("state", "--session", "logi", "-s", store).exit_code == 0
+    both = run("state", "--session", "logi", "-s", store)
+    assert both.exit_code == 2
+    assert "'logi' could be any of: login-2, login" in only_line(both.stderr)
+    assert run("state", "--session", "login-", "-s", store).exit_code == 0
 
 
 def test_an_unknown_record(store: Path, run: Command) -> None:

@@ -123,6 +123,11 @@ def test_runs_of_one_id_in_two_sessions_are_compared_by_session_and_run(
         result = run("diff", *command, "-s", path)
         assert result.exit_code == 2
         assert advice in only_line(result.stderr)
+    for command in (["report", "r1"], ["html", "r", "-o", "-"]):
+        result = run(*command, "-s", path)
+        assert result.exit_code == 2
+        assert "a run of session alpha or a run of session a/b" in only_line(result.stderr)
+        assert "give --session as well" in result.stderr
 
 
 @pytest.mark.parametrize(

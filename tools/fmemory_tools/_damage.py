@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from fmemory_tools._failure import FINDING, Failure, tell
 
 if TYPE_CHECKING:
     from fmemory import BootstrapState, Event, LogBackend, LogView, StorageError
+    from fmemory._damage import Read
     from fmemory.replay import UnreadableEvent
-
-Events: TypeAlias = "Callable[[int, int | None], Iterator[Event]]"
-"""Reads events: those after a seq, at most so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,42 +25,19 @@ class Damaged:
         return f"event {self.seq} is damaged: {self.problem}; run `fmemory verify`"
 
 
-def damage_of(error: StorageError, after: int = 0) -> Damaged | None:
-    """The first event after a seq that an error is about; None if it is about something else."""
-    from fmemory import LogCorrupt
+def damage_of(error: StorageError) -> Damaged | None:
+    """The first event that an error is about; None if it is about something else."""
+    from fmemory import _damage
 
-    if not isinstance(error, LogCorrupt) or error.seq is None:
-        return None
-    seq = max(error.seq, after + 1)
-    if seq > max(error.seq, error.last_seq or 0):
-        return None
-    # The place in the file, which the message goes on with, is for `verify` to tell.
-    return Damaged(seq, str(error).partition(" (")[0])
+    found = _damage.damage_of(error)
+    return None if found is None else Damaged(*found)
 
 
-def readable(events: Events, after: int = 0) -> Iterator[Event | Damaged]:
+def readable(events: Read, after: int = 0) -> Iterator[Event | Damaged]:
     """The events by seq, and in their places those that are damaged."""
-    from fmemory import StorageError
+    from fmemory import _damage
 
-    one_by_one = False
-    while True:
-        try:
-            for event in events(after, 1 if one_by_one else None):
-                after = event.seq
-                yield event
-                if one_by_one:
-                    break
-            else:
-                return
-        except StorageError as error:
-            damaged = damage_of(error, after)
-            if damaged is None:
-                raise
-            # Reading ahead meets damage early: the events before it are still to come.
-            if one_by_one:
-                after = damaged.seq
-                yield damaged
-            one_by_one = not one_by_one
+    return _damage.readable(events, after, Damaged)
 
 
 def load_state(

@@ -29,18 +29,31 @@ def ask_by_name(
     from fmemory_tools._sessions import meant_by, name_some
 
     try:
-        return ask(name)
+        return _asked(name, ask)
     except NotFound:
         if name is None:
             raise
     known = _names(memory, session)
     matching = meant_by(known, name)
     if len(matching) == 1:
-        return ask(matching[0])
+        return _asked(matching[0], ask)
     if matching:
         raise Failure(f"{name!r} could be any of: {name_some(matching)}")
     there = f"there are: {name_some(known)}" if known else "there is none"
     raise Failure(f"no run or session {name!r}; {there}")
+
+
+def _asked(name: str | None, ask: Callable[[str | None], T]) -> T:
+    """What asking gives; a name that several have is refused in the words of the command line."""
+    from fmemory import ContractError
+
+    try:
+        return ask(name)
+    except ContractError as error:
+        if error.where != "name":
+            raise
+        words = str(error).removeprefix("name: ").replace("give session_id", "give --session")
+        raise Failure(words) from error
 
 
 def _names(memory: LogBackend, session: str | None) -> list[str]:

@@ -25,7 +25,8 @@ from fmemory_tools._usage import whole_number
 
 if TYPE_CHECKING:
     from fmemory import Event, LogBackend
-    from fmemory_tools._damage import Damaged, Events
+    from fmemory._damage import Read
+    from fmemory_tools._damage import Damaged
 
 EPILOG = examples(
     "fmemory log --session login --type feature_pass_updated",
@@ -153,7 +154,7 @@ class _Choice:
         """The events by seq, also those that are damaged."""
         from fmemory_tools._damage import readable
 
-        def reader(stream: tuple[str, ...] | None) -> Events:
+        def reader(stream: tuple[str, ...] | None) -> Read:
             return lambda after, limit: self._read(memory, stream, after=after, limit=limit)
 
         found = [readable(reader(stream), self.after) for stream in self.streams]
