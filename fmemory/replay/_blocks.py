@@ -49,18 +49,19 @@ def calls_in(blocks: bytes, named: tuple[Call, ...]) -> tuple[Call, ...]:
     if CALL not in blocks:
         return named
     seen = {call.id for call in named}
-    found = list(named)
+    found = named
     for block in _call_blocks.decode(blocks):
         if block.type != "tool_use":
             continue
         call_id = block.id if isinstance(block.id, str) else ""
         if call_id in seen:
+            # Most stand in both.
             continue
         if call_id:
             seen.add(call_id)
         name = block.name if isinstance(block.name, str) else ""
-        found.append(Call(call_id, name, block.input))
-    return tuple(found)
+        found = (*found, Call(call_id, name, block.input))
+    return found
 
 
 def answers_in(blocks: bytes, call_id: str | None, *, is_error: bool) -> tuple[Answer, ...]:
@@ -73,16 +74,15 @@ def answers_in(blocks: bytes, call_id: str | None, *, is_error: bool) -> tuple[A
     if ANSWER not in blocks:
         return ()
     found = [one for one in _answer_blocks.decode(blocks) if one.type == "tool_result"]
-    is_error = is_error and not any(one.is_error is True for one in found)
+    if is_error and any(one.is_error is True for one in found):
+        is_error = False
     spare = call_id if call_id is not None and len(found) == 1 else ""
-    return tuple(
-        answer_of(
-            one.tool_use_id if isinstance(one.tool_use_id, str) else spare,
-            _text_of(one.content),
-            is_error=is_error or one.is_error is True,
-        )
-        for one in found
-    )
+    answers = []
+    for one in found:
+        answered = one.tool_use_id if isinstance(one.tool_use_id, str) else spare
+        failed = is_error or one.is_error is True
+        answers.append(answer_of(answered, _text_of(one.content), is_error=failed))
+    return tuple(answers)
 
 
 def answer_of(call_id: str, text: str, *, is_error: bool) -> Answer:
@@ -109,8 +109,10 @@ class _Decoder(Generic[Block]):
         self._one = msgspec.msgpack.Decoder(kind)
 
     def decode(self, blocks: bytes) -> list[Block]:
-        with suppress(msgspec.ValidationError):
+        try:
             return self._all.decode(blocks)
+        except msgspec.ValidationError:
+            pass  # something else among them than objects
         found: list[Block] = []
         for one in _each.decode(blocks):
             with suppress(msgspec.ValidationError):

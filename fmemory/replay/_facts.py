@@ -1,7 +1,8 @@
 """One pass over the log: of every event the few facts that runs and reports are made of.
 
-Nothing else in this package knows how events are stored. A backend of the engine is read through
-`_engine/raw_events.py`, any other through its public `events()`; both give the same facts.
+Nothing else in this package knows how events are stored; the blocks of their messages `_blocks.py`
+reads. A backend of the engine is read through `_engine/raw_events.py`, any other through its public
+`events()`; both give the same facts.
 Payloads are decoded no further than needed: a message of a megabyte costs a copy of its text.
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 import fmemory
 from fmemory import JournalBackend, Message, NewEvent, ToolCall
-from fmemory._json_values import JsonObject
+from fmemory._json_values import JsonObject, JsonValue
 from fmemory.replay import report, runs, transcript
 from tests.fmemory.replay_stores import answered, called
 
@@ -55,6 +55,7 @@ def failed(memory: JournalBackend) -> dict[str, int]:
         Message("assistant", blocks=(USE,)),
         Message("assistant", blocks=("words", {"type": "text", "text": "so"}, USE, USE)),
         Message("assistant", blocks=(USE,), tool_calls=(CALL,)),
+        Message("assistant", blocks=({"type": ["tool_use"], "id": {}}, USE)),
         Message("assistant", tool_calls=(CALL,)),
     ],
 )
@@ -102,6 +103,14 @@ def test_a_result_without_an_id_answers_the_call_that_its_message_names(
 
     assert unanswered(memory) == {"r": 0}
     assert [one.call_id for one in transcript(memory, "s")[-1].results] == ["c"]
+
+
+def test_calls_without_an_id_that_is_text_count_each(memory: JournalBackend) -> None:
+    ids: list[JsonValue] = [None, [1], 2]
+    nameless: list[JsonValue] = [{"type": "tool_use", "id": one} for one in ids]
+    say(memory, "r", Message("assistant", blocks=nameless))
+
+    assert unanswered(memory) == {"r": 3}
 
 
 def test_an_answer_belongs_to_the_nearest_open_call_of_its_id(memory: JournalBackend) -> None:
