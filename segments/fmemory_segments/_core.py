@@ -170,8 +170,15 @@ class Core:
 
     @property
     def active(self) -> Segment:
-        """The last segment."""
-        return self.segments[-1]
+        """The last segment.
+
+        Raises:
+            LogClosed: Another thread closed the log meanwhile.
+        """
+        segments = self.segments
+        if not segments:
+            self.check()
+        return segments[-1]
 
     @property
     def manifest_no(self) -> int:
@@ -201,8 +208,14 @@ class Core:
         self.recent.clear()
 
     def segment_of(self, seq: int) -> Segment:
-        """The segment that holds an event."""
+        """The segment that holds an event.
+
+        Raises:
+            LogClosed: Another thread closed the log meanwhile.
+        """
         segments, bases, _ = self.by_base
+        if not segments:
+            self.check()
         number = bisect_right(bases, seq) - 1
         return segments[number if number > 0 else 0]
 

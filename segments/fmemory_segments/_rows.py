@@ -95,6 +95,8 @@ def read_row(core: Core, loc: int) -> tuple[bytes, VectorArray, str | None]:
         LogCorrupt, LogReadFailed, UnknownEvent, RowErased: As `read_rows`.
     """
     segments, bases, _ = core.by_base
+    if not segments:
+        core.check()
     segment = segments[bisect_right(bases, loc >> LOC_ROW_BITS) - 1]
     try:
         place = segment.index.place(loc)
@@ -217,6 +219,8 @@ class _Group(NamedTuple):
 def _by_segment(core: Core, locs: UInt64Array) -> list[_Group]:
     """The rows of a page by segment."""
     segments, _, bases = core.by_base
+    if not segments:
+        core.check()
     number = 0
     if len(segments) > 1:
         numbers = bases.searchsorted(locs >> np.uint64(LOC_ROW_BITS), "right") - 1

@@ -84,7 +84,7 @@ class Tail:
             LogReadFailed: The system could not read.
         """
         core = self._core
-        segment = core.segments[-1]
+        segment = core.active
         try:
             probe = core.fs.pread(segment.fd, PROBE_BYTES, segment.end)
         except OSError as error:
@@ -160,7 +160,7 @@ class Tail:
             StoreFull, LogWriteFailed: A torn tail could not be set aside; nothing was changed.
         """
         core = self._core
-        segment = core.segments[-1]
+        segment = core.active
         try:
             tip = core.read_tip()
             probe = core.fs.pread(segment.fd, PROBE_BYTES, segment.end)
@@ -228,7 +228,7 @@ class Tail:
         """The slow way of `refresh`: something is new, or it is time to look closer."""
         core = self._core
         core.check()
-        segment = core.segments[-1]
+        segment = core.active
         with core.tail_lock, reading(segment.path):
             tip = core.read_tip()
             is_told = tip.manifest_no == self._manifest_told
