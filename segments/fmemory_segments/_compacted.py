@@ -23,7 +23,14 @@ from fmemory_segments._event_meta import (
     EventMeta,
     pack_bits,
 )
-from fmemory_segments._frame import Buffer, FrameFlag, FrameHeader, FrameKind, pack_frame
+from fmemory_segments._frame import (
+    Buffer,
+    FrameFlag,
+    FrameHeader,
+    FrameKind,
+    FrameTooLarge,
+    pack_frame,
+)
 from fmemory_segments._living import LivingRows
 from fmemory_segments._packer import (
     FramePacker,
@@ -41,6 +48,7 @@ from fmemory_segments.digest import (
 )
 from fmemory_segments.event import (
     FORGOTTEN,
+    FRAME_BYTES_MAX,
     LOC_ROW_BITS,
     BoolArray,
     Envelope,
@@ -257,9 +265,14 @@ def pack_content(
         prev_frame_bytes: Size of the frame before, 0 for the first.
         salt: Of the segment.
         offset: A multiple of 8.
+
+    Raises:
+        FrameTooLarge: It would be larger than a frame may be, deflated or not.
     """
     meta, flags = content.meta, FrameFlag.BATCH_END
     if content.kind == FrameKind.LEDGER:
+        if len(meta) > FRAME_BYTES_MAX:  # Nobody would inflate it.
+            raise FrameTooLarge(len(meta), FRAME_BYTES_MAX)
         meta, flags = deflate((meta,)), flags | FrameFlag.DEFLATED
     return pack_frame(
         content.kind,

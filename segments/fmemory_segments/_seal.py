@@ -124,19 +124,19 @@ class SealContent(NamedTuple):
         Args:
             header: Of the frame.
             body: Meta and data with their padding; their CRCs must have been checked.
-
-        Raises:
-            FrameDamage: Data was deflated, and is not one stream of as many bytes.
         """
-        view = memoryview(body)
-        meta_end = pad8(header.meta_bytes)
-        data = view[meta_end:]
+        view, end = memoryview(body), pad8(header.meta_bytes)
+        data: Buffer = view[end:]
+        if view[:end] != self.meta + ZEROS[: -len(self.meta) & 7]:
+            return False
         if header.is_deflated:
-            data = memoryview(inflate(data[: header.data_bytes], self.data_bytes, "seal, data"))
-        is_same = view[: header.meta_bytes] == self.meta and not any(
-            view[header.meta_bytes : meta_end]
-        )
-        return is_same and data == b"".join(self.parts)
+            if any(data[header.data_bytes :]):
+                return False
+            try:
+                data = inflate(data[: header.data_bytes], self.data_bytes, "seal, data")
+            except FrameDamage:
+                return False
+        return data == b"".join(self.parts)
 
 
 class SealBuilder:

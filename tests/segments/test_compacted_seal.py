@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Callable
 
@@ -17,9 +18,16 @@ from fmemory_segments._block import BlockMeta
 from fmemory_segments._compacted import pack_content
 from fmemory_segments._compacted_index import CompactedIndex
 from fmemory_segments._compacted_seal import CompactedSealBuilder
-from fmemory_segments._frame import FrameDamage, FrameFlag, FrameHeader, frame_bytes
-from fmemory_segments._seal import SealMeta, decode_seal, pack_seal
-from fmemory_segments.event import UInt32Array
+from fmemory_segments._frame import (
+    FrameDamage,
+    FrameFlag,
+    FrameHeader,
+    FrameKind,
+    FrameTooLarge,
+    frame_bytes,
+)
+from fmemory_segments._seal import SealContent, SealMeta, decode_seal, pack_seal
+from fmemory_segments.event import FRAME_BYTES_MAX, UInt32Array
 from tests.segments.compacted_tools import erasure_of, fold_frames
 from tests.segments.event_strategies import (
     FIRST_OFFSET,
@@ -243,3 +251,36 @@ def test_columns_are_deflated_where_a_quarter_was_erased(dead: int, is_deflated:
     put = StoredEvent(Envelope(1, ("n",), 1, "records_put", 11, keys=keys), make_rows(1, 40))
     history = History([put], [1 << 16 | row for row in range(dead)], [])
     assert sealed(history, deflated=True)[0].is_deflated is is_deflated
+
+
+@pytest.mark.parametrize(
+    ("meta", "data", "padding", "is_same"),
+    [
+        (b"meta", b"columns", b"", True),
+        (b"meta", b"column!", b"", False),
+        (b"meta", b"columns and more", b"", False),
+        (b"meta", b"column", b"", False),
+        (b"Meta", b"columns", b"", False),
+        (b"meta", b"columns", b"!", False),
+        (b"meta", None, b"", False),
+    ],
+)
+@pytest.mark.parametrize("deflated", [False, True])
+def test_a_seal_says_what_its_bytes_say_and_nothing_else(
+    meta: bytes, data: bytes | None, padding: bytes, is_same: bool, deflated: bool
+) -> None:
+    said = SealContent(b"meta", [b"col", b"umns"], 7)
+    stored = b"no stream" if data is None else zlib.compress(data) if deflated else data
+    flags = FrameFlag.BATCH_END | (FrameFlag.DEFLATED if deflated else 0)
+    header = FrameHeader(
+        b"", FrameKind.SEAL, flags, 0, 1, 0, 1, 5, 0, 0, len(meta), len(stored), 0, 0, 0
+    )
+
+    assert said.is_in(header, meta + bytes(4) + stored + padding) is is_same
+
+
+def test_a_ledger_that_nobody_would_inflate_is_not_written() -> None:
+    content = next(iter(fold_frames(events(), ERASURE)))
+    large = dataclasses.replace(content, meta=bytes(FRAME_BYTES_MAX + 1))
+    with pytest.raises(FrameTooLarge):
+        pack_content(large, synced_to=0, prev_frame_bytes=0, salt=SALT, offset=FIRST_OFFSET)
