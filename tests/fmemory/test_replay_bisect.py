@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,14 +17,6 @@ from fmemory.replay import (
     session_state,
     text_check,
 )
-from tests.fmemory.replay_tools import JOURNALS, target_of, tell_story
-
-
-@pytest.fixture(params=JOURNALS)
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogBackend]:
-    with fmemory.open(target_of(request.param, tmp_path)) as opened:
-        tell_story(opened)
-        yield opened
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -23,20 +21,6 @@ from fmemory import (
     ToolCall,
 )
 from fmemory.replay import Match, Matches, TextPlace, grep
-from tests.fmemory.replay_tools import JOURNALS, target_of, tell_story
-
-
-@pytest.fixture(params=JOURNALS)
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogBackend]:
-    with fmemory.open(target_of(request.param, tmp_path)) as opened:
-        tell_story(opened)
-        yield opened
-
-
-@pytest.fixture
-def empty() -> Iterator[LogBackend]:
-    with fmemory.open(":memory:") as opened:
-        yield opened
 
 
 def found(matches: Matches) -> list[tuple[int, str, str]]:

@@ -34,12 +34,6 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogBacken
         yield opened
 
 
-@pytest.fixture
-def empty() -> Iterator[LogBackend]:
-    with fmemory.open(":memory:") as opened:
-        yield opened
-
-
 def ids(found: FoundRecords) -> str:
     return "".join(one.record.id for one in found.records)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,20 +19,6 @@ from fmemory import (
     messages,
 )
 from fmemory.replay import TranscriptEntry, transcript
-from tests.fmemory.replay_tools import JOURNALS, target_of, tell_story
-
-
-@pytest.fixture(params=JOURNALS)
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogBackend]:
-    with fmemory.open(target_of(request.param, tmp_path)) as opened:
-        tell_story(opened)
-        yield opened
-
-
-@pytest.fixture
-def empty() -> Iterator[LogBackend]:
-    with fmemory.open(":memory:") as opened:
-        yield opened
 
 
 def seqs(found: tuple[TranscriptEntry, ...]) -> list[int]:

@@ -42,7 +42,27 @@ READING = [
     ["tail", "--count", "3"],
     ["verify"],
     ["stats"],
+    ["transcript"],
+    ["transcript", "login", "--run", "run-1", "--last", "1"],
+    ["transcript", "login", "--at", "8", "--whole", "--utc"],
+    ["transcript", "login", "--raw"],
+    ["blame"],
+    ["blame", "login", "--all", "--utc"],
+    ["blame", "login", "form"],
+    ["blame", "login", "current_objective", "--at", "3"],
+    ["bisect", "--ok", "1", "--bad", "9", "--grep", "done"],
+    ["bisect", "--ok", "1", "--bad", "9", "--exec", "grep -vq done"],
+    ["diff", "run-1", "run-2"],
+    ["grep", "form"],
+    ["grep", "-i", "-F", "FORM WORKS", "--in", "message", "--in", "progress"],
+    ["grep", "nowhere"],
+    ["records", "--namespace", "ui"],
+    ["records", "--namespace", "ui", "--text", "LABEL", "--utc", "--at", "11"],
+    ["tail", "--from", "1", "--until", "checkpoint_recorded"],
 ]
+
+# Nothing matches, nothing differs, nothing is damaged.
+SILENT = [["grep", "nowhere"], ["diff", "9", "9"], ["verify"]]
 
 
 def lines(text: str) -> list[str]:
@@ -80,7 +100,9 @@ def test_lines_fit_eighty_columns(arguments: list[str], store: Path, run: Comman
 def test_json_is_one_object_a_line(arguments: list[str], store: Path, run: Command) -> None:
     result = run(*arguments, "--json", "-s", store)
 
-    assert all(isinstance(one, dict) for one in objects(result.stdout))
+    told = objects(result.stdout)
+    assert all(isinstance(one, dict) for one in told)
+    assert bool(told) is (arguments not in SILENT)
     assert result.stderr == ""
 
 

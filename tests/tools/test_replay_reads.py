@@ -9,63 +9,11 @@ import pytest
 
 import fmemory
 from fmemory import Message, NewEvent, ToolCall
-from tests.tools.helpers import Command, bytes_of, only_line
-
-READING = [
-    ["transcript"],
-    ["transcript", "login", "--run", "run-1", "--last", "1"],
-    ["transcript", "login", "--at", "8", "--whole", "--utc"],
-    ["transcript", "login", "--raw"],
-    ["blame"],
-    ["blame", "login", "--all", "--utc"],
-    ["blame", "login", "form"],
-    ["blame", "login", "current_objective", "--at", "3"],
-    ["bisect", "--ok", "1", "--bad", "9", "--grep", "done"],
-    ["bisect", "--ok", "1", "--bad", "9", "--exec", "grep -vq done"],
-    ["diff", "run-1", "run-2"],
-    ["diff", "1", "9"],
-    ["grep", "form"],
-    ["grep", "-i", "-F", "FORM WORKS", "--in", "message", "--in", "progress"],
-    ["grep", "nowhere"],
-    ["records", "--namespace", "ui"],
-    ["records", "--namespace", "ui", "--text", "LABEL", "--utc", "--at", "11"],
-    ["tail", "--from", "1", "--until", "checkpoint_recorded"],
-]
+from tests.tools.helpers import Command, only_line
 
 
 def objects(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
-
-
-@pytest.mark.parametrize("arguments", READING, ids=" ".join)
-def test_reading_leaves_every_byte_of_the_store_as_it_was(
-    arguments: list[str], store: Path, run: Command
-) -> None:
-    before = bytes_of(store)
-
-    result = run(*arguments, "-s", store)
-
-    assert result.exit_code in (0, 1), result.output
-    assert bytes_of(store) == before
-
-
-@pytest.mark.parametrize("arguments", READING, ids=" ".join)
-def test_lines_fit_eighty_columns(arguments: list[str], store: Path, run: Command) -> None:
-    result = run(*arguments, "-s", store)
-
-    assert result.exit_code in (0, 1)
-    # A line to be copied is whole.
-    lines = [one for one in result.stdout.splitlines() if not one.startswith("  fmemory ")]
-    assert [line for line in lines if len(line) > 80] == []
-    assert "\x1b" not in result.stdout
-
-
-@pytest.mark.parametrize("arguments", [one for one in READING if "--utc" not in one], ids=" ".join)
-def test_json_is_one_object_a_line(arguments: list[str], store: Path, run: Command) -> None:
-    result = run(*arguments, "--json", "-s", store)
-
-    assert all(isinstance(one, dict) for one in objects(result.stdout))
-    assert result.stderr == ""
 
 
 def test_a_hostile_text_reaches_the_terminal_only_escaped(store: Path, run: Command) -> None:
