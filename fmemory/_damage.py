@@ -10,7 +10,7 @@ from fmemory.errors import LogCorrupt, StorageError
 if TYPE_CHECKING:
     from fmemory.log_models import Event
 
-__all__ = ["Read", "damage_of", "readable"]
+__all__ = ["Read", "damage_of", "problem_of", "readable"]
 
 Read: TypeAlias = "Callable[[int, int | None], Iterator[Event]]"
 """Reads events: those after a seq, at most so many."""
@@ -57,5 +57,9 @@ def damage_of(error: StorageError, after: int = 0) -> tuple[int, str] | None:
     seq = max(error.seq, after + 1)
     if seq > max(error.seq, error.last_seq or 0):
         return None
-    # The place in the file, which the message goes on with, is for `verify` to tell.
-    return seq, str(error).partition(" (")[0]
+    return seq, problem_of(error)
+
+
+def problem_of(error: LogCorrupt) -> str:
+    """What is wrong, without the place in the file, which is for `verify` to tell."""
+    return str(error).partition(" (")[0]

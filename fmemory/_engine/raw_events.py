@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from fmemory._damage import problem_of
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.work import payload_bytes
 from fmemory.errors import LogCorrupt
@@ -113,8 +114,19 @@ def _envelopes(
     upto = newest if upto is None else min(upto, newest)
     is_folded = memory._journal.capabilities.kind == _FOLDED_KIND
     time_ns = 0
+    # Reading ahead meets damage early: the events before it are still to come. The nearest is last.
+    ahead: list[tuple[range, str]] = []
     while after < upto:
-        last = min(upto, after + _EVENTS_PER_FOLD) if is_folded else upto
+        if ahead and ahead[-1][0].start <= after + 1:
+            damaged, problem = ahead.pop()
+            for seq in range(after + 1, damaged.stop):
+                problems[seq] = problem
+                yield Envelope(seq, (UNKNOWN,), 0, UNKNOWN, time_ns)
+            after = max(after, damaged.stop - 1)
+            continue
+        last = ahead[-1][0].start - 1 if ahead else upto
+        if is_folded:
+            last = min(last, after + _EVENTS_PER_FOLD)
         try:
             if is_folded:
                 found = _folded(reader, after, last, stream)
@@ -127,16 +139,8 @@ def _envelopes(
                     yield envelope
             after = last
         except LogCorrupt as error:
-            # Reading ahead meets damage early: the events before it are still to come.
             is_folded = False
-            damaged = _damaged_seqs(error, after, upto)
-            for envelope in reader.envelopes(after, damaged[0] - 1, stream=stream):
-                after, time_ns = envelope.seq, envelope.recorded_at_ns
-                yield envelope
-            problem = str(error).partition(" (")[0]
-            for after in damaged:
-                problems[after] = problem
-                yield Envelope(after, (UNKNOWN,), 0, UNKNOWN, time_ns)
+            ahead.append((_damaged_seqs(error, after, last), problem_of(error)))
 
 
 def _pages(
@@ -203,5 +207,5 @@ def _payloads(reader: Reader, seqs: Sequence[int]) -> dict[int, Payload | str]:
             try:
                 (found[seq],) = reader.payloads([seq])
             except LogCorrupt as error:
-                found[seq] = str(error).partition(" (")[0]
+                found[seq] = problem_of(error)
         return found

@@ -294,17 +294,18 @@ class State:
         rows = 0
         left = limit
         for envelope in self.reader.envelopes(after, upto, stream=stream, backwards=backwards):
-            if left is not None and left <= 0:
-                break
             if keep is not None and not keep(envelope):
                 continue
-            if left is not None:
-                left -= 1
             waiting.append(envelope)
             rows += envelope.count if envelope.type == EventType.RECORDS_PUT else 0
             if len(waiting) == _EVENTS_PER_READ or rows >= _ROWS_PER_READ:
                 yield from self._with_data(waiting)
                 waiting, rows = [], 0
+            if left is not None:
+                # Before the next is looked at: it may be damaged, and nobody asked for it.
+                left -= 1
+                if left <= 0:
+                    break
         yield from self._with_data(waiting)
 
     def event(self, seq: int) -> Event | None:

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from fmemory._damage import problem_of
 from fmemory._engine import stored
 from fmemory._engine.raw_events import RawEvent, raw_events, raw_pages, raw_payloads
 from fmemory._engine.reads import JournalReads
@@ -28,6 +29,7 @@ from fmemory._engine.stored import (
 from fmemory._engine.types import RECORDS, SESSION, EventType, session_stream
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory.backend import LogBackend
+from fmemory.errors import LogCorrupt
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
 from fmemory.replay._blocks import WORDS_MAX, Call, answer_of, answers_in, calls_in
@@ -232,7 +234,10 @@ def events_sieved(
         elif wanted(event):
             sieved = raw.data is not None and (event.type in _SIEVED or "." in event.type)
             if not sieved or may(raw.data or b""):
-                yield memory.event(event.seq)
+                try:
+                    yield memory.event(event.seq)
+                except LogCorrupt as error:  # Rows, and frames whole, are looked at more closely.
+                    yield Fact(event, state=State.DAMAGED, problem=problem_of(error))
 
 
 def facts_of(memory: LogBackend, events: Iterable[Envelope]) -> Iterator[Fact]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import cast
 
 import fmemory
+from fmemory._damage import problem_of
 from fmemory._engine.types import SESSION, session_stream
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory.backend import LogBackend
-from fmemory.errors import LogCorrupt, StorageError
+from fmemory.errors import LogCorrupt
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
 from fmemory.replay._facts import State, always, facts
@@ -150,7 +151,7 @@ def _all_told(memory: LogBackend, parts: list[_Part], words: Words) -> dict[str,
             if session_id not in folds:
                 folds[session_id] = PageEvents(words)
             told.setdefault(session_id, []).append(folds[session_id].of_session(event))
-    except StorageError:
+    except LogCorrupt:
         # Each session is then read on its own, and tells what is damaged in it.
         return {}
     return told
@@ -172,7 +173,7 @@ def _session(
         try:
             events.append(plain.of_elsewhere(memory.event(envelope.seq)))
         except LogCorrupt as error:
-            events.append(plain.unreadable(envelope, _sentence(error)))
+            events.append(plain.unreadable(envelope, problem_of(error)))
     for fact in subject.unknown:
         events.append(plain.unreadable(fact.event, fact.problem or ""))
     events.sort(key=lambda one: cast("int", one["seq"]))
@@ -196,7 +197,7 @@ def _readable(
             after = event.seq
             yield event
         return
-    except StorageError:
+    except LogCorrupt:
         # Reading ahead meets damage early: from here on, one event at a time.
         pass
     for fact in facts(memory, session_id=session_id, upto=upto, wanted=always):
@@ -208,9 +209,4 @@ def _readable(
         try:
             yield memory.event(fact.event.seq)
         except LogCorrupt as error:
-            yield fact.event, _sentence(error)
-
-
-def _sentence(error: LogCorrupt) -> str:
-    """What is wrong, without the place in the file, which is for `verify` to tell."""
-    return str(error).partition(" (")[0]
+            yield fact.event, problem_of(error)
