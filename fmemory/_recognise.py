@@ -15,8 +15,8 @@ from typing import Final
 from urllib.parse import quote
 
 from fmemory.journals._jsonl.store import EVENTS_NAME, TIP_NAME
+from fmemory.journals._sqlite.descriptors import is_sqlite
 from fmemory.journals._sqlite.file import FIDDLESTICKS_TABLES
-from fmemory.journals._sqlite.header import is_sqlite
 
 __all__ = ["Found", "what_lies_at"]
 

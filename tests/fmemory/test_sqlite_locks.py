@@ -8,9 +8,11 @@ closed, which gives up all locks of the process: the write-ahead log is then rem
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,9 +20,13 @@ import pytest
 import fmemory
 from fmemory._target import config_of
 from fmemory.journals import SqliteMemoryBackend
-from fmemory.journals._sqlite.header import is_sqlite
+from fmemory.journals._sqlite.descriptors import is_sqlite
 
 pytest.importorskip("fcntl")
+
+with_descriptors = pytest.mark.skipif(
+    not Path("/proc/self/fd").is_dir(), reason="this system does not list descriptors"
+)
 
 TRIES = """
 import fcntl, sys
@@ -71,3 +77,43 @@ def test_look_at_the_file_leaves_its_locks(tmp_path: Path, look: Callable[[Path]
         look(path)
         assert lock_of(path) == "held"
     assert lock_of(path) == "free"
+
+
+@with_descriptors
+@pytest.mark.parametrize("look", LOOKS, ids=lambda one: one.__name__)
+def test_descriptors_of_one_file_do_not_become_more(
+    tmp_path: Path, look: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "memory.db"
+    with SqliteMemoryBackend(path) as memory:
+        memory.add_note("tea", id="a")
+    for _ in range(5):
+        shutil.rmtree(tmp_path / "repaired", ignore_errors=True)
+        look(path)
+
+    assert open_files().count(str(path)) <= 1
+
+
+@with_descriptors
+def test_a_process_that_opens_many_stores_keeps_descriptors_of_none_that_is_gone(
+    tmp_path: Path,
+) -> None:
+    for number in range(20):
+        path = tmp_path / f"{number}.db"
+        with SqliteMemoryBackend(path) as memory:
+            memory.add_note("tea", id="a")
+        opened_by_path(path)
+        path.unlink()
+    path = tmp_path / "last.db"
+    opened_and_closed(path)
+
+    assert [one for one in open_files() if one.startswith(str(tmp_path))] == [str(path)]
+
+
+def open_files() -> list[str]:
+    """Paths of the files that this process has open; with a word behind those that are gone."""
+    found = []
+    for one in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # The one by which they are listed.
+            found.append(str(one.readlink()))
+    return found

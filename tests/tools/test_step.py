@@ -26,6 +26,7 @@ from tests.tools.test_step_screen import hostile_store
 COMMAND = [sys.executable, "-c", "from fmemory_tools.cli import main; main()"]
 READ_BYTES = 65_536
 # What the screen itself sends: colours, places, modes, the pointer's shape; no titles, no bells.
+ERASES_THE_SCREEN = "\x1b[2J"
 OF_THE_SCREEN = re.compile(r"\x1b\[[0-9;:?<>=$]*[A-Za-z]|\x1b[=>78]|\x1b\]22;[a-z]*\x07")
 WAIT_S_MAX = 120
 TYPED_AGAIN_S = 3
@@ -120,53 +121,69 @@ def test_a_session_without_a_manifest_can_be_named(tmp_path: Path, run: Command)
     assert (told["type"], told["deltas"]) == ("my.own", [])
 
 
-def on_terminal(arguments: list[str], *turns: tuple[bytes, bytes]) -> str:
-    """What is written to a terminal until the command ends; it is ended if it does not.
+def on_terminal(arguments: list[str], *turns: tuple[bytes, bytes]) -> tuple[str, int]:
+    """What is written to a terminal until the command ends, and its exit code.
 
     Args:
         turns: A pattern to wait for, and the key to type when it is there. It is typed again as
-            long as nothing comes of it, as a person would; the last one ends the command.
+            long as nothing comes of it, as a person would: what is typed before a program has the
+            terminal to itself is lost. The last one ends the command.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"}
-    written, key, ends_at = b"", b"", monotonic() + WAIT_S_MAX
-    waiting = list(turns)
     with subprocess.Popen(
         [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
     ) as process:
         os.close(theirs)
-        while monotonic() < ends_at:
-            if not select.select([ours], [], [], TYPED_AGAIN_S)[0]:
-                os.write(ours, key)
-                continue
-            try:
-                written += os.read(ours, READ_BYTES)
-            except OSError:  # Linux says EIO where the other side has closed.
-                break
-            if waiting and re.search(waiting[0][0], written):
-                key = waiting.pop(0)[1]
-                os.write(ours, key)
         try:
-            process.wait(ENDS_S_MAX)
-        except subprocess.TimeoutExpired:
+            written, waiting = typed(ours, list(turns))
+            assert not waiting, f"{waiting[0][0]!r} was not to be seen: {written[-2000:]!r}"
+            code = process.wait(ENDS_S_MAX)
+        finally:
             process.kill()
-    os.close(ours)
-    return written.decode()
+            os.close(ours)
+    return written.decode(), code
+
+
+def typed(
+    terminal: int, turns: list[tuple[bytes, bytes]]
+) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """What a program writes until it leaves the terminal, and the turns that were not reached."""
+    written, key, ends_at = b"", b"", monotonic() + WAIT_S_MAX
+    # A poll, because `select` refuses descriptors from 1024 on.
+    ready = select.poll()
+    ready.register(terminal, select.POLLIN)
+    while monotonic() < ends_at:
+        if not ready.poll(TYPED_AGAIN_S * 1000):
+            os.write(terminal, key)
+            continue
+        try:
+            written += os.read(terminal, READ_BYTES)
+        except OSError:  # Linux says EIO where the other side has closed.
+            break
+        if turns and re.search(turns[0][0], written):
+            key = turns.pop(0)[1]
+            os.write(terminal, key)
+    return written, turns
 
 
 def test_a_real_terminal_gets_nothing_of_what_is_stored_but_signs(tmp_path: Path) -> None:
     hostile_store(tmp_path / "store")
     before = bytes_of(tmp_path / "store")
 
-    written = on_terminal(
+    written, code = on_terminal(
         ["step", "-s", str(tmp_path / "store")], (b"1 of 4", b"j"), (b"[234] of 4", b"q")
     )
 
+    assert code == 0
+    assert ERASES_THE_SCREEN not in written
     rest = OF_THE_SCREEN.sub("", written)
     assert "\x1b" not in rest
     assert "\x07" not in rest
+    assert "\x9b" not in rest
     assert "\u202e" not in rest
     assert "[bold red]" in rest
+    assert "␛[2J" in rest
     assert bytes_of(tmp_path / "store") == before

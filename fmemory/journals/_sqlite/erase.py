@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fmemory.errors import StoreBusy
+from fmemory.journals._sqlite.descriptors import HEADER_BYTES, read_header
 from fmemory.journals._sqlite.file import PAUSE_S_MAX, polled
-from fmemory.journals._sqlite.header import HEADER_BYTES, read_header
 from fmemory.journals._tables.event_table import ErasedRow
 from fmemory_segments import FORGOTTEN
 

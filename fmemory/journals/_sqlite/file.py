@@ -28,7 +28,7 @@ from fmemory.errors import (
     StoreBusy,
     StoreFull,
 )
-from fmemory.journals._sqlite.header import MAGIC, read_header
+from fmemory.journals._sqlite.descriptors import MAGIC, read_header
 
 T = TypeVar("T")
 

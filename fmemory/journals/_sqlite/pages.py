@@ -9,12 +9,13 @@ to 4 of https://www.sqlite.org/fileformat.html. Nothing is written.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
+
+from fmemory.journals._sqlite.descriptors import give_back, take
 
 Value = int | float | str | bytes | None
 
@@ -72,9 +73,7 @@ class Pages:
         self.problems: list[str] = []
         self.is_end_torn = False
         self._wal_path = path.with_name(path.name + "-wal")
-        # Never closed, as header.py says why: this process may have the file open as SQLite does.
-        flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        self._file = FileIO(os.open(path, flags), closefd=os.name != "posix")
+        self._file = FileIO(take(path), closefd=False)
         self._wal: FileIO | None = None
         try:
             self._size = path.stat().st_size
@@ -102,6 +101,8 @@ class Pages:
 
     def close(self) -> None:
         """Close the files; twice is fine."""
+        if not self._file.closed:
+            give_back(self._file.fileno())
         self._file.close()
         if self._wal is not None:
             self._wal.close()
