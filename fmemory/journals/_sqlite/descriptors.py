@@ -53,6 +53,26 @@ def give_back(descriptor: int) -> None:
                 os.close(each)
 
 
+def read_at(descriptor: int, size: int, at: int) -> bytes:
+    """Bytes of a file, fewer only at its end.
+
+    Raises:
+        OSError: They cannot be read.
+    """
+    parts = []
+    while size > 0:
+        if _HAS_POSIX_LOCKS:  # A child of this process shares the descriptor's position.
+            part = os.pread(descriptor, size, at)
+        else:
+            os.lseek(descriptor, at, os.SEEK_SET)
+            part = os.read(descriptor, size)
+        if not part:
+            break
+        parts.append(part)
+        size, at = size - len(part), at + len(part)
+    return b"".join(parts)
+
+
 def read_header(path: Path) -> bytes:
     """The first 100 bytes of a file, fewer where it ends before.
 
@@ -62,8 +82,7 @@ def read_header(path: Path) -> bytes:
     descriptor = take(path)
     is_of_sqlite = False
     try:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        header = os.read(descriptor, HEADER_BYTES)
+        header = read_at(descriptor, HEADER_BYTES, 0)
         # One that is empty may be about to become one.
         is_of_sqlite = not header or header.startswith(MAGIC)
     finally:

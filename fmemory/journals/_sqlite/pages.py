@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from fmemory.journals._sqlite.descriptors import give_back, take
+from fmemory.journals._sqlite.descriptors import give_back, read_at, take
 
 Value = int | float | str | bytes | None
 
@@ -73,7 +73,8 @@ class Pages:
         self.problems: list[str] = []
         self.is_end_torn = False
         self._wal_path = path.with_name(path.name + "-wal")
-        self._file = FileIO(take(path), closefd=False)
+        self._file = take(path)
+        self._is_open = True
         self._wal: FileIO | None = None
         try:
             self._size = path.stat().st_size
@@ -101,9 +102,9 @@ class Pages:
 
     def close(self) -> None:
         """Close the files; twice is fine."""
-        if not self._file.closed:
-            give_back(self._file.fileno())
-        self._file.close()
+        if self._is_open:
+            self._is_open = False
+            give_back(self._file)
         if self._wal is not None:
             self._wal.close()
 
@@ -113,7 +114,7 @@ class Pages:
         try:
             if at is not None:
                 return self._wal_bytes(self._page_bytes, at)
-            return _bytes_at(self._file, self._page_bytes, (number - 1) * self._page_bytes)
+            return read_at(self._file, self._page_bytes, (number - 1) * self._page_bytes)
         except OSError as error:
             problem = f"the system cannot read page {number}: {error}"
             if problem not in self.problems:
@@ -170,7 +171,7 @@ class Pages:
 
     def _geometry(self, wal_page_bytes: int) -> tuple[int, int, int]:
         """Bytes of a page, reserved bytes in it, and how many pages there should be."""
-        head = _bytes_at(self._file, _DATABASE_HEADER_BYTES, 0)
+        head = read_at(self._file, _DATABASE_HEADER_BYTES, 0)
         if len(head) == _DATABASE_HEADER_BYTES:
             magic, size, reserved, count = _DATABASE_HEADER.unpack_from(head)
             size = 65536 if size == 1 else size
@@ -185,7 +186,7 @@ class Pages:
         """How many bytes of leaves stand where pages of this size begin."""
         found = 0
         for at in range(0, min(self._size, 1 << 24), page_bytes):
-            head = _bytes_at(self._file, _LEAF.size, at)
+            head = read_at(self._file, _LEAF.size, at)
             if len(head) == _LEAF.size:
                 is_known = head[0] in (LEAF_TABLE, *_OTHER_KINDS)
                 found += page_bytes if is_known and _fits(head, page_bytes) else 0
@@ -221,7 +222,7 @@ class Pages:
     # The write-ahead log
 
     def _wal_bytes(self, size: int, at: int) -> bytes:
-        return b"" if self._wal is None else _bytes_at(self._wal, size, at)
+        return b"" if self._wal is None else read_at(self._wal.fileno(), size, at)
 
     def _wal_page_bytes(self) -> int:
         """Bytes of a page as the write-ahead log says; 0 = there is none, or an empty one."""
@@ -283,16 +284,6 @@ def _fits(head: bytes, page_bytes: int) -> bool:
     """Whether the beginning of a page may be that of a leaf."""
     _, _, count, start, fragments = _LEAF.unpack_from(head)
     return bool(8 + 2 * count <= start <= page_bytes and fragments < 60 and count)
-
-
-def _bytes_at(file: FileIO, size: int, at: int) -> bytes:
-    """Bytes of a file, fewer only at its end. Not for several threads."""
-    file.seek(at)
-    parts = []
-    while size > 0 and (part := file.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def values_of(payload: bytes, columns: int) -> list[Value] | None:
