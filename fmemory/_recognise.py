@@ -91,6 +91,6 @@ def _tables_of(path: Path) -> set[str]:
             with closing(sqlite3.connect(uri, uri=True)) as connection:
                 rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
                 return {str(name) for (name,) in rows}
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):  # The second tells of a damaged name.
             continue
     return set()

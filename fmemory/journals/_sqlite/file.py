@@ -279,11 +279,16 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise contract_error(error, path) from error
+    except UnicodeDecodeError as error:
+        # The module decodes what SQLite says of a damaged file, names in it included.
+        raise _unsound(f"text that is no UTF-8: {error}", path) from error
 
 
 def contract_error(error: sqlite3.Error, path: Path) -> MemoryBackendError:
     """What an error of SQLite means to a caller."""
     place = str(path)
+    if isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error):
+        return _unsound(error, path)
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return ClosedStore(f"handle: closed ({place}); open it again", path=place)
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
@@ -294,11 +299,7 @@ def contract_error(error: sqlite3.Error, path: Path) -> MemoryBackendError:
                 path=place,
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return LogCorrupt(
-                f"database: expected a sound file, got: {error} ({place}); copy it, then see"
-                " SQLite's .recover",
-                path=place,
-            )
+            return _unsound(error, path)
         case sqlite3.SQLITE_READONLY:
             return ReadOnlyStore(
                 f"append: expected a file that may be written, got: {error} ({place}); nothing was"
@@ -314,8 +315,19 @@ def contract_error(error: sqlite3.Error, path: Path) -> MemoryBackendError:
     return StorageError(f"database: {error} ({place})", path=place)
 
 
+def _unsound(found: object, path: Path) -> LogCorrupt:
+    return LogCorrupt(
+        f"database: expected a sound file, got: {found} ({path}); copy it, then see SQLite's"
+        " .recover",
+        path=str(path),
+    )
+
+
 def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+    )
 
 
 def _mode(path: Path, *, read_only: bool) -> str:
