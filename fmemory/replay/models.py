@@ -281,7 +281,7 @@ class RunReport(Model, frozen=True):
         gaps: The longest times between two events, the longest first; five at most.
         notes: Events that put records.
         bytes: Where the bytes are, by type, the most first.
-        unreadable: Events whose data is not there.
+        unreadable: Events whose data is not there, those of sub-agents too, by seq.
         commands: Three commands to go on with.
     """
 
