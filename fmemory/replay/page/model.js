@@ -34,6 +34,8 @@ class Session {
     this.at.set(event.seq, index);
     event.name = word(event.type);
     event.steps = [];
+    // What comes after a deletion can answer nothing of before.
+    if (event.name === "session_deleted") this.made.clear();
     let failed = Boolean(event.failed);
     for (const message of event.messages || []) {
       for (const part of message.parts) {
@@ -43,7 +45,6 @@ class Session {
           if (part[3]) failed = true;
         }
       }
-      if (message.is_error) failed = true;
     }
     const state = this.state;
     if (event.messages && event.messages.length) {
