@@ -18,7 +18,7 @@ from fmemory.backend import LogBackend
 from fmemory.errors import LogCorrupt
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
-from fmemory.replay._facts import facts, never
+from fmemory.replay._facts import copied_seqs, facts, never
 from fmemory.replay._names import Subject, Subjects
 from fmemory.replay._page_data import PageEvents, Words
 from fmemory.replay._report import report_and_runs
@@ -154,19 +154,19 @@ def _session(
 ) -> JsonObject:
     plain = PageEvents(words)
     subject = part.whole
-    events = told.get(subject.session_id or "", [])
-    if subject.session_id is not None and not events:
-        for event in _readable(memory, subject.session_id, subject.upto):
-            if isinstance(event, Event):
-                events.append(plain.of_session(event))
-            else:
-                events.append(plain.unreadable(*event))
+    events: list[JsonObject] = []
+    if subject.session_id is not None:
+        events = told.get(subject.session_id) or list(_told(memory, subject, plain))
+        copied = copied_seqs(memory, subject.session_id, subject.upto)
+        for one in events:
+            if one["seq"] in copied:
+                one["copied"] = True
     for envelope in subject.outside:
         try:
             events.append(plain.of_elsewhere(memory.event(envelope.seq)))
         except LogCorrupt as error:
             events.append(plain.unreadable(envelope, problem_of(error)))
-    told_of = {event["seq"] for event in events}
+    told_of = {one["seq"] for one in events}
     for fact in subject.unknown:
         if fact.event.seq not in told_of:
             events.append(plain.unreadable(fact.event, fact.problem or ""))
@@ -177,6 +177,12 @@ def _session(
         "report": None if part.report is None else part.report.to_dict(),
         "events": cast("JsonValue", events),
     }
+
+
+def _told(memory: LogBackend, subject: Subject, plain: PageEvents) -> Iterator[JsonObject]:
+    """The events of one session, read on its own."""
+    for event in _readable(memory, subject.session_id or "", subject.upto):
+        yield plain.of_session(event) if isinstance(event, Event) else plain.unreadable(*event)
 
 
 def _readable(

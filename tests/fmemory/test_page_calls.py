@@ -45,3 +45,19 @@ def test_only_a_failed_tool_call_is_a_failure(browser: Browser, tmp_path: Path) 
     assert browser.run(failed) == ["2"]
     assert browser.text("[data-filter=error] .count") == str(told.tool_error_count)
     assert browser.texts("#list .assistant .role .badge") == ["error"]
+
+
+def test_what_a_fork_copied_is_no_failure_of_the_fork(browser: Browser, tmp_path: Path) -> None:
+    with fmemory.open(":memory:") as memory:
+        memory.append_transcript_messages("s", called("c", "ls"))
+        memory.append_transcript_messages("s", answered("c", "no", is_error=True))
+        memory.fork_session("s", "again")
+        memory.append_transcript_messages("again", answered("d", "no", is_error=True))
+        html, told = page(memory, "again"), report(memory, "again")
+    (tmp_path / "replay.html").write_text(html, encoding="utf-8")
+
+    browser.open(tmp_path / "replay.html")
+
+    assert (told.tool_error_count, told.event_count) == (1, 3)
+    assert browser.text("[data-filter=error] .count") == "1"
+    assert browser.texts("#list .result .badge") == ["error", "error"]

@@ -42,7 +42,8 @@ class Session {
         if (part[0] === "call") this.call(part, event);
         else if (part[0] === "result") {
           this.answer(part, event);
-          if (part[3]) failed = true;
+          // What a fork copied failed in another session, and counts there.
+          if (part[3] && !event.copied) failed = true;
         }
       }
     }
