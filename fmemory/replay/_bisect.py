@@ -15,8 +15,7 @@ from fmemory._json_values import JsonObject
 from fmemory._model import Model, check_int
 from fmemory.errors import ContractError, Reason, brief
 from fmemory.replay._facts import facts, never
-from fmemory.replay._reading import session_not_found
-from fmemory.session_models import check_session_id
+from fmemory.replay._reading import moment_of
 
 if TYPE_CHECKING:
     from fmemory.backend import LogBackend, LogView
@@ -112,10 +111,9 @@ def bisect(
     Cost: O(log events) checks; a state is folded from the session's own events, its messages are
         read if the check asks for them.
     """
-    check_session_id(session_id)
     _check_ends(ok, bad)
     asked = _Asked(memory, check, progress)
-    _check_exists(memory, session_id, bad)
+    moment_of(memory, session_id, bad)
     seqs = _seqs_between(memory, session_id, ok, bad)
     if not seqs:
         raise ContractError(
@@ -300,11 +298,3 @@ def _check_verdict(verdict: Verdict, expected: Verdict, seq: int) -> None:
         where=expected.value,
         reason=Reason.MISMATCH,
     )
-
-
-def _check_exists(memory: LogBackend, session_id: str, bad: int) -> None:
-    upto = memory.at(bad).seq
-    stream = ("session", session_id)
-    first = next(memory.events(stream=stream, limit=1), None)
-    if first is None or first.seq > upto:
-        raise session_not_found(session_id, None if first is None else first.seq, upto)

@@ -203,6 +203,8 @@ class _Fold:
             self._record(key, ChangeKind.REMOVED, event, gone.after, None)
         for key, value in values.items():
             self.set_one(key, value, event)
+            # The order is that of the newest list.
+            self.last[key] = self.last.pop(key)
 
     def set_one(self, key: _Key, value: JsonValue, event: Envelope) -> None:
         """Set one value, unless it is so already."""

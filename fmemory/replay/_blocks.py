@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from fmemory._json_values import JsonValue
+from fmemory._message_parts import text_of_blocks
 from fmemory.replay._failures import Answer, failure_in
 
 __all__ = ["WORDS_MAX", "Call", "answer_of", "answers_in", "calls_in"]
@@ -40,7 +42,7 @@ class _CallBlock(msgspec.Struct, frozen=True, gc=False):
 class _AnswerBlock(msgspec.Struct, frozen=True, gc=False):
     type: object = None
     tool_use_id: object = None
-    content: object = None
+    content: JsonValue = None
     is_error: object = None
 
 
@@ -81,21 +83,14 @@ def answers_in(blocks: bytes, call_id: str | None, *, is_error: bool) -> tuple[A
     for one in found:
         answered = one.tool_use_id if isinstance(one.tool_use_id, str) else spare
         failed = is_error or one.is_error is True
-        answers.append(answer_of(answered, _text_of(one.content), is_error=failed))
+        content = one.content if isinstance(one.content, list) else [one.content]
+        answers.append(answer_of(answered, text_of_blocks(content), is_error=failed))
     return tuple(answers)
 
 
 def answer_of(call_id: str, text: str, *, is_error: bool) -> Answer:
     """An answer of this text: its first words, and whether it tells of a failure."""
     return Answer(call_id, text[:WORDS_MAX], is_error, None if is_error else failure_in(text))
-
-
-def _text_of(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
-    return "\n".join([text for text in texts if isinstance(text, str)])
 
 
 Block = TypeVar("Block", bound=msgspec.Struct)

@@ -19,7 +19,7 @@ from fmemory._model import Model
 from fmemory.errors import ContractError, NotFound, Reason, brief
 from fmemory.record_models import MemoryRecord
 from fmemory.replay._blame import features_upto
-from fmemory.replay._facts import State, facts, never
+from fmemory.replay._facts import State, copied_seqs, facts, never
 from fmemory.replay._reading import events_upto, gap_of, readable
 from fmemory.replay._runs import runs
 from fmemory.replay._transcript import TranscriptEntry, entries_upto
@@ -179,8 +179,8 @@ def compare(
 ) -> RunDiff:
     """Where two runs part, and how what they left differs.
 
-    A run's messages are those that its events appended, up to its newest event. Features are
-    compared as they were after that event, whoever set them.
+    A run's messages are those that its events appended, up to its newest event, without what a
+    fork copied. Features are compared as they were after that event, whoever set them.
 
     Args:
         run_a: Id of the first run.
@@ -317,10 +317,11 @@ def _notes_of_others(
 
 
 def _read_session(memory: LogBackend, run: RunSummary, session_id: str, side: _Side) -> None:
+    copied = copied_seqs(memory, session_id, run.last_seq)
     for entry in entries_upto(memory, session_id, run.last_seq):
         if entry.gap is not None:
             side.unreadable.add(entry.gap)
-        elif entry.run_id == run.run_id:
+        elif entry.run_id == run.run_id and entry.seq not in copied:
             side.entries.append(entry)
     side.features, gaps, side.objective = features_upto(memory, session_id, run.last_seq)
     side.unreadable.update(gaps)

@@ -1,7 +1,8 @@
 """Tool calls of a session: the first that failed with what stands around it, and the unanswered.
 
 A harness that keeps its actions beside the messages says in them what happened: in a run of which
-there are such steps they count, and the messages that repeat them do not.
+there are such steps they count, and the messages that repeat them do not. What a fork copied was
+said in another session and counts there, as for runs: here answers may belong to its calls.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fmemory._engine.types import EventType
-from fmemory.replay._facts import Fact, MessageFact, StepFact
+from fmemory.replay._facts import Fact, MessageFact, StepFact, copied_upto
 from fmemory.replay._failures import Answer
 from fmemory.replay._words import arguments_of, line_of, short
 from fmemory.replay.models import EventLine, ToolError, UnansweredCall
@@ -63,6 +64,7 @@ class Calls:
     _waiting: dict[str, list[_Made]] = field(default_factory=dict)
     _left: list[_Made] = field(default_factory=list)
     _said: int | None = None
+    _copied_upto: int = 0
 
     def add(self, fact: Fact, *, in_scope: bool) -> None:
         """Fold one event; errors and calls count where it is in scope."""
@@ -76,10 +78,12 @@ class Calls:
             self._left, self._waiting = self._open(), {}
         elif in_scope:
             self._left = []
+        self._copied_upto = max(self._copied_upto, copied_upto(fact.event))
         match fact.detail:
             case tuple():
+                is_said = in_scope and fact.event.seq > self._copied_upto
                 for message in fact.detail:
-                    self._add_message(fact, message, in_scope=in_scope)
+                    self._add_message(fact, message, in_scope=is_said)
             case StepFact():
                 self._add_step(fact, fact.detail, in_scope=in_scope)
             case _:

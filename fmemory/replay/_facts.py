@@ -2,7 +2,7 @@
 
 Nothing else in this package knows how events are stored; the blocks of their messages `_blocks.py`
 reads. A backend of the engine is read through `_engine/raw_events.py`, any other through its public
-`events()`; both give the same facts.
+`events()`. Both give the same facts, but for one that is not public: which messages a fork copied.
 Payloads are decoded no further than needed: a message of a megabyte costs a copy of its text.
 """
 
@@ -33,7 +33,7 @@ from fmemory.errors import LogCorrupt
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
 from fmemory.replay._blocks import WORDS_MAX, Call, answer_of, answers_in, calls_in
-from fmemory.replay._failures import Answer, step_of
+from fmemory.replay._failures import STEP_TYPE, Answer, step_of
 from fmemory.session_models import (
     FeatureRecord,
     Message,
@@ -44,6 +44,7 @@ from fmemory.session_models import (
 from fmemory_segments import FORGOTTEN
 
 __all__ = [
+    "STEP_TYPE",
     "WORDS_MAX",
     "Call",
     "Detail",
@@ -54,14 +55,14 @@ __all__ = [
     "StepFact",
     "Wanted",
     "always",
+    "copied_seqs",
+    "copied_upto",
     "events_sieved",
     "facts",
     "facts_of",
     "never",
     "time_ns",
 ]
-
-STEP_TYPE = "swe_agent.step"
 
 
 class State(StrEnum):
@@ -109,6 +110,7 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     def answers(self) -> tuple[Answer, ...]:
         """Tool calls it answers, each with whether it failed."""
         if self.role == "assistant":
+            # Whatever it repeats of results: it calls tools, and answers no call.
             return ()
         call_id = self.tool_call_id
         answers = answers_in(bytes(self.blocks), call_id, is_error=self.is_error)
@@ -245,6 +247,23 @@ def facts_of(memory: LogBackend, events: Iterable[Envelope]) -> Iterator[Fact]:
     if isinstance(memory, JournalReads):
         return map(_fact, raw_payloads(memory, events, always))
     return (_fact(_raw(memory.event(event.seq))) for event in events)
+
+
+def copied_seqs(memory: LogBackend, session_id: str, upto: int) -> frozenset[int]:
+    """The events of a session with the messages that forks copied: nobody said these again.
+
+    Cost: O(events of the session), envelopes only.
+    """
+    forks = frozenset({EventType.SESSION_FORKED})
+    found = facts(memory, session_id=session_id, upto=upto, types=forks, wanted=never)
+    copies = (range(one.event.seq + 1, copied_upto(one.event) + 1) for one in found)
+    return frozenset(chain.from_iterable(copies))
+
+
+def copied_upto(event: Envelope) -> int:
+    """The last of the events behind a fork that hold what it copied; 0 for all other events."""
+    # Of a fork, bit 0 of the count tells of its manifest.
+    return event.seq + (event.count >> 1) if event.type == EventType.SESSION_FORKED else 0
 
 
 def always(event: Envelope) -> bool:

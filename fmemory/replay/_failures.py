@@ -12,8 +12,10 @@ import msgspec
 
 from fmemory._json_values import JsonValue
 
-__all__ = ["Answer", "failure_in", "step_of"]
+__all__ = ["STEP_TYPE", "Answer", "failure_in", "is_failed_step", "step_of"]
 
+STEP_TYPE = "swe_agent.step"
+"""The events in which an import keeps the steps of SWE-agent's trajectory."""
 _SENTENCES = re.compile(
     r"\A\s*(?:OBSERVATION:\s*)?("
     r"EXECUTION TIMED OUT"
@@ -60,6 +62,17 @@ def failure_in(text: str) -> str | None:
     """
     found = _SENTENCES.match(text, 0, _LOOKED_AT)
     return None if found is None else found.group(1)
+
+
+def is_failed_step(event_type: str, data: JsonValue) -> bool:
+    """Whether an event is a step that failed, by what was observed.
+
+    >>> timed_out = {"value": {"action": "ls", "observation": "EXECUTION TIMED OUT"}}
+    >>> is_failed_step(STEP_TYPE, timed_out), is_failed_step("other.step", timed_out)
+    (True, False)
+    """
+    step = step_of(data) if event_type == STEP_TYPE else None
+    return step is not None and failure_in(step[1]) is not None
 
 
 def step_of(data: JsonValue) -> tuple[str, str] | None:

@@ -35,7 +35,10 @@ class Flips:
                 for feature, passes in after.items():
                     self._set(fact, feature, passes=passes, in_scope=in_scope)
             case StoredSession(features=features):
-                self._passes = {one.id: one.passes for one in features}
+                begun = {one.id: one.passes for one in features}
+                for feature in self._passes:
+                    self._set(fact, feature, passes=begun.get(feature, False), in_scope=in_scope)
+                self._passes = begun
             case _:
                 if event.type == EventType.SESSION_DELETED:
                     for feature in list(self._passes):

@@ -5,6 +5,7 @@ A pass over the envelopes of the whole log, with the few payloads that name a ru
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -15,9 +16,9 @@ from fmemory.errors import ContractError, NotFound, Reason, brief
 from fmemory.journal import Envelope
 from fmemory.replay._facts import Fact, State, facts
 
-__all__ = ["Subject", "find_subject", "runs_named"]
+__all__ = ["Subject", "Subjects", "find_subject", "runs_named"]
 
-NAME_RUNS = frozenset(
+_NAME_RUNS = frozenset(
     {
         EventType.CHECKPOINT_RECORDED,
         EventType.PROGRESS_APPENDED,
@@ -51,10 +52,19 @@ class Subject:
 
 
 @dataclass(slots=True)
-class Found:
-    """Sessions with their runs, and what runs wrote outside of sessions."""
+class _Found:
+    """Sessions with their runs, and what runs wrote outside of sessions.
+
+    Attributes:
+        runs: Session → its runs.
+        homes: Run → how many sessions have it.
+        owner: Run → the session that it wrote to last.
+        outside: Session then, if there was one, and run → what it wrote outside of sessions.
+        unknown: Events of which not even the envelope can be read.
+    """
 
     runs: dict[str, dict[str, None]] = field(default_factory=dict)
+    homes: Counter[str] = field(default_factory=Counter)
     owner: dict[str, str] = field(default_factory=dict)
     outside: dict[tuple[str | None, str], list[Envelope]] = field(default_factory=dict)
     unknown: list[Fact] = field(default_factory=list)
@@ -66,7 +76,9 @@ class Found:
         elif event.stream[0] == SESSION and len(event.stream) > 1:
             runs = self.runs.setdefault(event.stream[1], {})
             for run in runs_named(fact):
-                runs[run] = None
+                if run not in runs:
+                    runs[run] = None
+                    self.homes[run] += 1
                 self.owner[run] = event.stream[1]
         elif event.run_id is not None:
             key = (self.owner.get(event.run_id), event.run_id)
@@ -80,7 +92,7 @@ class Found:
         found: list[Envelope] = []
         for run in runs:
             found += self.outside.get((session_id, run), [])
-            if session_id is not None and len(self.sessions_of(run)) == 1:
+            if session_id is not None and self.homes[run] == 1:
                 found += self.outside.get((None, run), [])
         return sorted(found, key=lambda event: event.seq)
 
@@ -98,21 +110,55 @@ def find_subject(memory: LogBackend, name: str | None, session_id: str | None) -
 
     Cost: O(events), one pass without most payloads.
     """
-    upto = memory.health().head_seq
-    found = Found()
-    for fact in facts(memory, upto=upto, wanted=lambda event: event.type in NAME_RUNS):
-        found.add(fact)
-    session, run = _choose(found, name, session_id)
-    runs = list(found.runs.get(session or "", {})) if run is None else [run]
-    return Subject(
-        name=name if name is not None else session or "",
-        session_id=session,
-        run_id=run,
-        runs=frozenset(runs),
-        outside=found.outside_of(session, runs),
-        unknown=found.unknown,
-        upto=upto,
-    )
+    return Subjects(memory).find(name, session_id)
+
+
+class Subjects:
+    """The sessions of a log with what belongs to each, as of when this was made.
+
+    Raises:
+        StorageError: The log cannot be read.
+
+    Cost: O(events), one pass without most payloads; each subject is then O(its runs).
+
+    >>> import fmemory
+    >>> with fmemory.open(":memory:") as memory:
+    ...     with memory.session("login").run("r1"):
+    ...         pass
+    ...     found = Subjects(memory)
+    >>> "login" in found, "other" in found, found.of("login").runs
+    (True, False, frozenset({'r1'}))
+    """
+
+    def __init__(self, memory: LogBackend) -> None:
+        self._upto = memory.health().head_seq
+        self._found = _Found()
+        for fact in facts(memory, upto=self._upto, wanted=lambda event: event.type in _NAME_RUNS):
+            self._found.add(fact)
+
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._found.runs
+
+    def find(self, name: str | None, session_id: str | None) -> Subject:
+        """As `find_subject`."""
+        session, run = _choose(self._found, name, session_id)
+        return self._subject(name if name is not None else session or "", session, run)
+
+    def of(self, session_id: str) -> Subject:
+        """All of a session; of one that is not there, nothing."""
+        return self._subject(session_id, session_id, None)
+
+    def _subject(self, name: str, session_id: str | None, run_id: str | None) -> Subject:
+        runs = list(self._found.runs.get(session_id or "", ())) if run_id is None else [run_id]
+        return Subject(
+            name=name,
+            session_id=session_id,
+            run_id=run_id,
+            runs=frozenset(runs),
+            outside=self._found.outside_of(session_id, runs),
+            unknown=self._found.unknown,
+            upto=self._upto,
+        )
 
 
 def runs_named(fact: Fact) -> Iterator[str]:
@@ -132,7 +178,7 @@ def runs_named(fact: Fact) -> Iterator[str]:
 
 
 def _choose(
-    found: Found, name: str | None, session_id: str | None
+    found: _Found, name: str | None, session_id: str | None
 ) -> tuple[str | None, str | None]:
     """Session and run; no run where all of the session is meant."""
     if session_id is not None:

@@ -22,8 +22,7 @@ from fmemory.journal import Envelope
 from fmemory.log_models import ErasedRecord, Event
 from fmemory.replay._change_models import Change, Part
 from fmemory.replay._changes import ChangeFold
-from fmemory.replay._facts import STEP_TYPE
-from fmemory.replay._failures import failure_in, step_of
+from fmemory.replay._failures import is_failed_step
 from fmemory.replay._page_messages import exact, parts_of
 from fmemory_segments import FORGOTTEN
 
@@ -154,8 +153,7 @@ def _add_data(plain: JsonObject, event: Event) -> None:
         plain["data"] = {"data_base64": base64.b64encode(data).decode("ascii")}
     elif data is not None:
         plain["data"] = exact(data)
-        step = step_of(data) if event.type == STEP_TYPE else None
-        if step is not None and failure_in(step[1]) is not None:
+        if is_failed_step(event.type, data):
             plain["failed"] = True
 
 

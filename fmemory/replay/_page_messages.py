@@ -76,14 +76,18 @@ def exact(value: JsonValue) -> JsonValue:
 def _parts_of_blocks(
     blocks: Sequence[JsonValue], answers: Iterator[Answer]
 ) -> Iterator[list[JsonValue]]:
-    """The parts of blocks; the answers are those of the blocks that hold a result, in order."""
+    """The parts of blocks; the answers are those of the blocks that hold a result, in order.
+
+    What an assistant says answers nothing: there such a block is shown as any other.
+    """
     for block in blocks:
         if isinstance(block, dict) and block.get("type") == "tool_result":
-            answer = next(answers)
-            yield _answer(answer, answer.text)
-            yield from _beside_text(block.get("content"))
-        else:
-            yield from _block(block)
+            answer = next(answers, None)
+            if answer is not None:
+                yield _answer(answer, answer.text)
+                yield from _beside_text(block.get("content"))
+                continue
+        yield from _block(block)
 
 
 def _answer(answer: Answer, text: str) -> list[JsonValue]:

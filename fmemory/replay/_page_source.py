@@ -11,18 +11,17 @@ from dataclasses import dataclass
 from typing import cast
 
 import fmemory
-from fmemory._damage import problem_of
+from fmemory._damage import problem_of, readable
 from fmemory._engine.types import SESSION, session_stream
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory.backend import LogBackend
 from fmemory.errors import LogCorrupt
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
-from fmemory.replay._facts import State, always, facts
-from fmemory.replay._names import Subject, find_subject
+from fmemory.replay._facts import copied_seqs, facts, never
+from fmemory.replay._names import Subject, Subjects
 from fmemory.replay._page_data import PageEvents, Words
-from fmemory.replay._page_subjects import Subjects
-from fmemory.replay._report import report_of
+from fmemory.replay._report import report_and_runs
 from fmemory.replay._runs import runs
 from fmemory.replay.models import RunReport, RunSummary
 
@@ -61,13 +60,14 @@ def page_document(memory: LogBackend, name: str | None, session_id: str | None) 
     focus: str | None = None
     words = Words()
     told: dict[str, list[JsonObject]] = {}
+    subjects = Subjects(memory)
     if name is None and session_id is None:
-        parts = list(_all_parts(memory))
+        parts = list(_all_parts(memory, subjects))
         told = _all_told(memory, parts, words)
     else:
-        subject = find_subject(memory, name, session_id)
+        subject = subjects.find(name, session_id)
         focus = subject.run_id
-        parts = list(_with_sub_sessions(memory, _part(memory, subject)))
+        parts = list(_with_sub_sessions(memory, subjects, _part(memory, subjects, subject)))
     sessions = [_session(memory, part, words, told) for part in parts]
     return {
         "version": fmemory.__version__,
@@ -77,39 +77,33 @@ def page_document(memory: LogBackend, name: str | None, session_id: str | None) 
     }
 
 
-def _part(memory: LogBackend, subject: Subject) -> _Part:
+def _part(memory: LogBackend, subjects: Subjects, subject: Subject) -> _Part:
     """The session of what was asked for."""
-    report = report_of(memory, subject)
-    if subject.session_id is None or subject.run_id is None:
-        return _Part(subject, report.runs, report)
-    whole = find_subject(memory, None, subject.session_id)
-    return _Part(whole, report_of(memory, whole).runs, report)
+    whole = subject if subject.session_id is None else subjects.of(subject.session_id)
+    report, runs_of_all = report_and_runs(memory, subject, whole)
+    return _Part(whole, runs_of_all, report)
 
 
-def _with_sub_sessions(memory: LogBackend, part: _Part) -> Iterator[_Part]:
+def _with_sub_sessions(memory: LogBackend, subjects: Subjects, part: _Part) -> Iterator[_Part]:
     """A session and those of its sub-agents, whose errors count as its own; each once."""
     yield part
     named = dict.fromkeys(part.report.sub_sessions if part.report is not None else ())
     named.pop(part.whole.session_id or "", None)
-    if not named:
-        return
-    subjects = Subjects(memory)
     # A sub-agent that the import did not find wrote nothing that could be shown.
     for session_id in named:
         if session_id in subjects:
-            yield _part(memory, subjects.of(session_id))
+            yield _part(memory, subjects, subjects.of(session_id))
 
 
-def _all_parts(memory: LogBackend) -> Iterator[_Part]:
+def _all_parts(memory: LogBackend, subjects: Subjects) -> Iterator[_Part]:
     """Every session, deleted ones too, the newest first; behind them those of sub-agents."""
-    subjects = Subjects(memory)
     cursor = None
     parts: list[_Part] = []
     while True:
         found = memory.list_streams((SESSION,), _PAGE, cursor)
         for one in found.streams:
             if len(one.stream) > 1:
-                parts.append(_part(memory, subjects.of(one.stream[1])))
+                parts.append(_part(memory, subjects, subjects.of(one.stream[1])))
         cursor = found.next_cursor
         if cursor is None:
             break
@@ -131,9 +125,7 @@ def _without_session(memory: LogBackend) -> _Part | None:
     names = frozenset(one.run_id for one in lone)
     upto = memory.health().head_seq
     outside = [
-        fact.event
-        for fact in facts(memory, upto=upto, wanted=lambda _: False)
-        if fact.event.run_id in names
+        fact.event for fact in facts(memory, upto=upto, wanted=never) if fact.event.run_id in names
     ]
     return _Part(Subject("", None, None, names, outside, [], upto), lone, None)
 
@@ -162,20 +154,22 @@ def _session(
 ) -> JsonObject:
     plain = PageEvents(words)
     subject = part.whole
-    events = told.get(subject.session_id or "", [])
-    if subject.session_id is not None and not events:
-        for event in _readable(memory, subject.session_id, subject.upto):
-            if isinstance(event, Event):
-                events.append(plain.of_session(event))
-            else:
-                events.append(plain.unreadable(*event))
+    events: list[JsonObject] = []
+    if subject.session_id is not None:
+        events = told.get(subject.session_id) or list(_told(memory, subject, plain))
+        copied = copied_seqs(memory, subject.session_id, subject.upto)
+        for one in events:
+            if one["seq"] in copied:
+                one["copied"] = True
     for envelope in subject.outside:
         try:
             events.append(plain.of_elsewhere(memory.event(envelope.seq)))
         except LogCorrupt as error:
             events.append(plain.unreadable(envelope, problem_of(error)))
+    told_of = {one["seq"] for one in events}
     for fact in subject.unknown:
-        events.append(plain.unreadable(fact.event, fact.problem or ""))
+        if fact.event.seq not in told_of:
+            events.append(plain.unreadable(fact.event, fact.problem or ""))
     events.sort(key=lambda one: cast("int", one["seq"]))
     return {
         "id": subject.session_id,
@@ -185,28 +179,34 @@ def _session(
     }
 
 
+def _told(memory: LogBackend, subject: Subject, plain: PageEvents) -> Iterator[JsonObject]:
+    """The events of one session, read on its own."""
+    for event in _readable(memory, subject.session_id or "", subject.upto):
+        yield plain.of_session(event) if isinstance(event, Event) else plain.unreadable(*event)
+
+
 def _readable(
     memory: LogBackend, session_id: str, upto: int
 ) -> Iterator[Event | tuple[Envelope, str]]:
-    """The events of a session; in place of one that is damaged, its envelope and what is wrong."""
-    after = 0
-    try:
-        for event in memory.events(stream=session_stream(session_id)):
-            if event.seq > upto:
+    """The events of a session; in place of one that is damaged, its envelope and what is wrong.
+
+    Those of which nobody can tell whose they are, a subject names.
+    """
+    stream = session_stream(session_id)
+    known: dict[int, Envelope] = {}
+
+    def damaged(seq: int, problem: str) -> tuple[Envelope | None, str]:
+        if not known:
+            found = facts(memory, session_id=session_id, upto=upto, wanted=never)
+            known.update((one.event.seq, one.event) for one in found if one.event.type)
+        return known.get(seq), problem
+
+    for one in readable(
+        lambda after, limit: memory.events(after, stream=stream, limit=limit), 0, damaged
+    ):
+        if isinstance(one, Event):
+            if one.seq > upto:
                 return
-            after = event.seq
-            yield event
-        return
-    except LogCorrupt:
-        # Reading ahead meets damage early: from here on, one event at a time.
-        pass
-    for fact in facts(memory, session_id=session_id, upto=upto, wanted=always):
-        if fact.event.seq <= after or not fact.event.type:
-            continue
-        if fact.state is State.DAMAGED:
-            yield fact.event, fact.problem or ""
-            continue
-        try:
-            yield memory.event(fact.event.seq)
-        except LogCorrupt as error:
-            yield fact.event, problem_of(error)
+            yield one
+        elif one[0] is not None:
+            yield one[0], one[1]

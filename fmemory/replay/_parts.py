@@ -7,7 +7,7 @@ other kinds are named, so that a reader knows that there is more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from fmemory._json_values import JsonObject, JsonValue
@@ -68,42 +68,45 @@ def parts_of(message: JsonObject) -> Parts:
     >>> parts_of({"role": "tool", "content": "4", "tool_call_id": "c1"}).answers
     (Answer(call_id='c1', text='4', is_error=False),)
     """
+    role = str(message.get("role") or "")
     blocks = _list(message.get("blocks"))
     is_error = message.get("is_error") is True
     answered = message.get("tool_call_id")
-    answers = tuple(_answers_of(blocks, answered, is_error=is_error))
+    answers: tuple[Answer, ...] = ()
     text = str(message.get("content") or "")
-    if answers:
+    if role == "assistant":
+        # Whatever it repeats of results: it calls tools, and answers no call.
+        text = text or text_of_blocks(blocks)
+    elif found := tuple(_answers_of(blocks, answered, is_error=is_error)):
+        answers = found
         text = text_of_blocks([one for one in blocks if _kind(one) != "tool_result"])
-    elif message.get("role") == "tool" or isinstance(answered, str):
+    elif role == "tool" or isinstance(answered, str):
         call_id = answered if isinstance(answered, str) else None
         answers, text = (_answer(call_id, text, is_error=is_error),), ""
     return Parts(
-        role=str(message.get("role") or ""),
+        role=role,
         text=text,
         thinking="\n".join(_thinking_of(blocks)),
         calls=tuple(_calls_of(message, blocks)),
         answers=answers,
-        others=tuple(_others_of(blocks)),
+        others=tuple(_others_of(blocks, _READ if answers else _READ - {"tool_result"})),
         is_error=is_error or any(one.is_error for one in answers),
     )
 
 
-def _calls_of(message: JsonObject, blocks: Sequence[JsonValue]) -> Iterator[Call]:
-    seen: set[str] = set()
-    for call in _list(message.get("tool_calls")):
-        if isinstance(call, dict):
-            seen.add(str(call.get("id")))
-            yield _call(call, "arguments")
+def _calls_of(message: JsonObject, blocks: Sequence[JsonValue]) -> list[Call]:
+    named = _list(message.get("tool_calls"))
+    found = [_call(call, "arguments") for call in named if isinstance(call, dict)]
+    seen = {call.id for call in found}
     # A message made by hand may name its calls in its blocks only.
     for block in blocks:
         if not isinstance(block, dict) or block.get("type") != "tool_use":
             continue
-        if str(block.get("id")) not in seen:
-            seen.add(str(block.get("id")))
-            yield _call(block, "input")
-    if not seen:
-        yield from _nameless_call(message)
+        call = _call(block, "input")
+        if not call.id or call.id not in seen:
+            seen.add(call.id)
+            found.append(call)
+    return found or list(_nameless_call(message))
 
 
 def _nameless_call(message: JsonObject) -> Iterator[Call]:
@@ -116,9 +119,12 @@ def _nameless_call(message: JsonObject) -> Iterator[Call]:
 
 
 def _call(plain: JsonObject, key: str) -> Call:
-    arguments = plain.get(key)
-    kept = arguments if isinstance(arguments, dict | str) else {}
-    return Call(str(plain.get("id") or ""), str(plain.get("name") or ""), kept)
+    call_id, name, arguments = plain.get("id"), plain.get("name"), plain.get(key)
+    return Call(
+        call_id if isinstance(call_id, str) else "",
+        name if isinstance(name, str) else "",
+        arguments if isinstance(arguments, dict | str) else {},
+    )
 
 
 def _answers_of(
@@ -150,12 +156,12 @@ def _thinking_of(blocks: Sequence[JsonValue]) -> Iterator[str]:
                 yield thought
 
 
-def _others_of(blocks: Sequence[JsonValue]) -> Iterator[str]:
+def _others_of(blocks: Sequence[JsonValue], read: Set[str]) -> Iterator[str]:
     for block in blocks:
         kind = _kind(block)
-        if kind == "tool_result" and isinstance(block, dict):
-            yield from _others_of(_list(block.get("content")))
-        elif kind not in _READ and not isinstance(block, str):
+        if kind == "tool_result" and kind in read and isinstance(block, dict):
+            yield from _others_of(_list(block.get("content")), read)
+        elif kind not in read and not isinstance(block, str):
             yield kind
 
 

@@ -29,7 +29,6 @@ __all__ = [
     "gap_of",
     "moment_of",
     "readable",
-    "session_not_found",
 ]
 
 FORGOTTEN = "event_forgotten"
@@ -70,7 +69,7 @@ def moment_of(memory: LogBackend, session_id: str, at: int | datetime | None) ->
     stream = ("session", session_id)
     first = next(readable(lambda after, _: memory.events(after, stream=stream, limit=1)), None)
     if first is None or first.seq > upto:
-        raise session_not_found(session_id, None if first is None else first.seq, upto)
+        raise _session_not_found(session_id, None if first is None else first.seq, upto)
     return upto
 
 
@@ -105,7 +104,7 @@ def events_upto(
     return _until(readable(read, after), upto)
 
 
-def session_not_found(session_id: str, first_seq: int | None, upto: int) -> NotFound:
+def _session_not_found(session_id: str, first_seq: int | None, upto: int) -> NotFound:
     """The error of a session that is not there, or that begins after the event asked for."""
     if first_seq is None:
         there = "which has no event here; list_sessions() shows those that do"

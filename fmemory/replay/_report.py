@@ -13,7 +13,7 @@ from fmemory._engine.stored import StoredManifest, StoredSession, from_ns
 from fmemory._engine.types import SESSION, EventType
 from fmemory._json_values import JsonValue
 from fmemory.backend import LogBackend
-from fmemory.errors import HistoryCompacted, MemoryBackendError
+from fmemory.errors import HistoryCompacted, LogCorrupt
 from fmemory.log_models import Event
 from fmemory.record_models import MemoryRecord
 from fmemory.replay._errors import Calls
@@ -31,7 +31,7 @@ from fmemory.replay.models import (
     UnreadableEvent,
 )
 
-__all__ = ["report", "report_of"]
+__all__ = ["report", "report_and_runs", "report_of"]
 
 COMMANDS = 3
 GAPS_MAX = 5
@@ -64,13 +64,24 @@ def report(
 
 def report_of(memory: LogBackend, subject: Subject) -> RunReport:
     """The report of a run or session that was found."""
+    return report_and_runs(memory, subject, subject)[0]
+
+
+def report_and_runs(
+    memory: LogBackend, subject: Subject, whole: Subject
+) -> tuple[RunReport, tuple[RunSummary, ...]]:
+    """The report of a run or session, and the runs of more of the same session, from one pass.
+
+    Args:
+        whole: What the runs are of: the subject itself, or all of its session.
+    """
     found = _Fold(subject)
-    for fact in _facts_of_subject(memory, subject):
+    for fact in _facts_of_subject(memory, whole):
         found.add(fact)
     calls = [found.calls]
     for child in found.sub_sessions:
-        calls.append(_calls_of(memory, child, subject.upto))
-    return _build(memory, subject, found, calls)
+        calls.append(_calls_of(memory, child, subject.upto, found.unreadable))
+    return _build(memory, subject, found, calls), _runs_of(whole, found.sessions)
 
 
 @dataclass(slots=True)
@@ -163,16 +174,26 @@ def _facts_of_subject(memory: LogBackend, subject: Subject) -> Iterator[Fact]:
     """Facts of the session, of what its runs wrote elsewhere, and of what cannot be read."""
     of_session: Iterator[Fact] = iter(())
     if subject.session_id is not None:
-        of_session = facts(memory, session_id=subject.session_id, upto=subject.upto, wanted=always)
-    readable = (one for one in of_session if one.event.type)
+        of_session = _facts_of_session(memory, subject.session_id, subject.upto)
     elsewhere = facts_of(memory, subject.outside)
-    yield from heapq.merge(readable, elsewhere, key=lambda fact: fact.event.seq)
+    yield from heapq.merge(of_session, elsewhere, key=lambda fact: fact.event.seq)
 
 
-def _calls_of(memory: LogBackend, session_id: str, upto: int) -> Calls:
+def _facts_of_session(memory: LogBackend, session_id: str, upto: int) -> Iterator[Fact]:
+    """Without events of which nobody can tell whose they are: a subject names these."""
+    of_session = facts(memory, session_id=session_id, upto=upto, wanted=always)
+    return (one for one in of_session if one.event.type)
+
+
+def _calls_of(
+    memory: LogBackend, session_id: str, upto: int, unreadable: list[UnreadableEvent]
+) -> Calls:
+    """The calls of a sub-agent's session; what of it cannot be read is added to the list."""
     calls = Calls(session_id)
-    for fact in facts(memory, session_id=session_id, upto=upto):
+    for fact in _facts_of_session(memory, session_id, upto):
         calls.add(fact, in_scope=True)
+        if fact.state is not State.KEPT:
+            unreadable.append(unreadable_of(fact))
     return calls
 
 
@@ -181,6 +202,8 @@ def _build(memory: LogBackend, subject: Subject, found: _Fold, calls: list[Calls
     firsts.sort(key=lambda first: (time_ns(first[1].event), first[1].event.seq))
     error, around = (firsts[0][0], firsts[0][2]) if firsts else (None, ())
     regressions = regressions_of(found.flips.found)
+    # One of which nobody can tell whose it is, the session's own events may tell after all.
+    unreadable = {one.seq: one for one in (*map(unreadable_of, subject.unknown), *found.unreadable)}
     shares = [ByteShare(type_, *counted) for type_, counted in found.shares.items()]
     found_report = RunReport(
         name=subject.name,
@@ -202,14 +225,14 @@ def _build(memory: LogBackend, subject: Subject, found: _Fold, calls: list[Calls
         gaps=tuple(_longest(found.gaps)),
         notes=tuple(_with_words(memory, found.notes)),
         bytes=tuple(sorted(shares, key=lambda one: (-one.payload_bytes, -one.event_count))),
-        unreadable=(*found.unreadable, *map(unreadable_of, subject.unknown)),
+        unreadable=tuple(unreadable[seq] for seq in sorted(unreadable)),
     )
     commands = tuple(_commands(subject, found_report, _span(memory, subject, found)))
     return structs.replace(found_report, commands=commands)
 
 
 def _runs_of(subject: Subject, sessions: Sessions) -> tuple[RunSummary, ...]:
-    """The runs that are reported, as `runs` tells them."""
+    """The runs that are meant, as `runs` tells them."""
     return tuple(
         one
         for one in sessions.summaries()
@@ -228,7 +251,7 @@ def _first_note(memory: LogBackend, seq: int) -> str:
     """The first words of the first record of an event that is still there."""
     try:
         event: Event = memory.event(seq)
-    except MemoryBackendError:
+    except LogCorrupt:
         # What is damaged is named among the unreadable events.
         return ""
     texts = [one.note.text for one in event.records if isinstance(one, MemoryRecord)]
@@ -295,7 +318,7 @@ def _floor_at(memory: LogBackend, session_id: str, seq: int) -> int:
         view.load_transcript_messages(session_id)
     except HistoryCompacted as error:
         return error.floor
-    except MemoryBackendError:
+    except LogCorrupt:
         # `diff` shows what is before the damage.
         pass
     return 0

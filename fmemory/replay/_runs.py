@@ -29,6 +29,7 @@ from fmemory.replay._facts import (
     MessageFact,
     State,
     StepFact,
+    copied_upto,
     facts,
     time_ns,
 )
@@ -172,10 +173,10 @@ class _Run:
 
 @dataclass(slots=True)
 class _Session:
-    """What of a session outlives a run: the features, and how many events are copies of a fork."""
+    """What of a session outlives a run: the features, and up to which event a fork copied."""
 
     passes: dict[str, bool] = field(default_factory=dict)
-    copies: int = 0
+    copied_upto: int = 0
     newest: _Run | None = None
     callers: dict[str, list[_Run | None]] = field(default_factory=dict)
 
@@ -208,9 +209,7 @@ class Sessions:
                 self._session_of_run[run_id] = session_id
         if type(detail) is not tuple:
             self._add_to_session(session_id, run, fact)
-        elif session.copies:
-            session.copies -= 1
-        else:
+        elif event.seq > session.copied_upto:
             _add_messages(session.callers, run, detail)
 
     def summaries(self) -> list[RunSummary]:
@@ -329,6 +328,8 @@ class Sessions:
             if run is not None:
                 _note_flip(run, feature, was=was, now=now)
             return
+        if event.type == EventType.SESSION_FORKED:
+            session.copied_upto = copied_upto(event)
         after = _features_after(session, fact)
         if after is None:
             return
@@ -352,15 +353,10 @@ def _features_after(session: _Session, fact: Fact) -> dict[str, bool] | None:
     event = fact.event
     if event.type == EventType.SESSION_DELETED:
         session.callers.clear()
-        session.copies = 0
         return {}
     match fact.detail:
-        case Features(features=features):
+        case Features(features=features) | StoredSession(features=features):
             return {one.id: one.passes for one in features}
-        case StoredSession(features=listed):
-            if event.type == EventType.SESSION_FORKED:
-                session.copies = event.count >> 1
-            return {one.id: one.passes for one in listed}
         case _:
             return None
 
@@ -370,7 +366,7 @@ def _add_messages(
 ) -> None:
     """Fold the messages of one event; `callers` are the runs whose calls wait for an answer."""
     for message in messages:
-        for answer in () if message.role == "assistant" else message.answers:
+        for answer in message.answers:
             # A run may answer what one before it left open, and ids come again: an answer is that
             # of the nearest open call before it.
             waiting = callers.get(answer.call_id)

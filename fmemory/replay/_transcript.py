@@ -135,7 +135,8 @@ def transcript(
     Args:
         run_id: Only what this run wrote; gaps are left in, because nobody knows whose they are.
         at: As of this event, or time of recording; None = now.
-        last: Only so many entries, 1 or more; None = all.
+        last: Only so many entries, 1 or more; None = all. The names of tools that these answer are
+            then looked for in the hundred messages before them, of the run if one is named.
 
     Raises:
         NotFound: There is no such session, or not yet; or no event `at`.
@@ -209,8 +210,9 @@ def _window(
     missing, first = last + _READ_BEFORE, len(places)
     while first and missing > 0:
         first -= 1
-        if run_id is None or places[first].run_id in (run_id, None):
-            missing -= max(1, places[first].message_count)
+        place = places[first]
+        if run_id is None or place.run_id == run_id or not place.message_count:
+            missing -= max(1, place.message_count)
     if first == 0:
         return 0, 0
     return places[first].seq - 1, sum(one.message_count for one in places[:first])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fmemory._engine.types import EventType
-from fmemory.replay._failures import failure_in, step_of
+from fmemory.replay._failures import is_failed_step
 from fmemory.replay._parts import parts_of
 from fmemory.replay._reading import FORGOTTEN
 from fmemory.replay._transcript import messages_in
@@ -39,5 +39,4 @@ def tells_error(event: Event) -> bool:
         return data.get("status") == "failed"
     if event.type == EventType.TRANSCRIPT_APPENDED:
         return any(parts_of(message).is_error for message in messages_in(event))
-    step = step_of(data)
-    return step is not None and failure_in(step[1]) is not None
+    return is_failed_step(event.type, data)

@@ -274,14 +274,14 @@ class RunReport(Model, frozen=True):
         last_seq: The last of them.
         first_error: The first tool call that failed; None if none did.
         around: The event that tells so, and the five before and after it in its session.
-        tool_error_count: All tool calls that failed.
-        unanswered: Tool calls that nothing answers.
+        tool_error_count: All tool calls that failed, those aside that a fork copied.
+        unanswered: Tool calls that nothing answers, those aside that a fork copied.
         flips: Features that began to pass or stopped, in order.
         regressions: Features that passed and then did not.
         gaps: The longest times between two events, the longest first; five at most.
         notes: Events that put records.
         bytes: Where the bytes are, by type, the most first.
-        unreadable: Events whose data is not there.
+        unreadable: Events whose data is not there, those of sub-agents too, by seq.
         commands: Three commands to go on with.
     """
 

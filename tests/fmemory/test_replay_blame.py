@@ -190,3 +190,11 @@ def test_an_argument_of_the_wrong_kind_is_refused(memory: LogBackend) -> None:
 def test_attributions_are_plain_data_and_back(memory: LogBackend) -> None:
     for one in blame(memory, "login", every=True):
         assert Attribution.from_dict(one.to_dict()) == one
+
+
+def test_features_come_in_the_order_of_the_newest_list(empty: LogBackend) -> None:
+    for names in ("ab", "cba", "bca"):
+        empty.replace_feature_list("s", [FeatureRecord(name, "", "") for name in names])
+
+    passing = [one.name for one in blame(empty, "s") if one.field == "passes"]
+    assert passing == ["b", "c", "a"]

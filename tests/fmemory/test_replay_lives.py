@@ -20,6 +20,7 @@ from fmemory import (
     SessionManifest,
 )
 from fmemory._json_values import JsonObject
+from fmemory.journal import Blob, Draft
 from fmemory.replay import RunReport, UnreadableEvent, blame, report, runs
 from tests.fmemory.copy_tools import KINDS, opened_memories
 from tests.fmemory.replay_stores import Plain, answered, called
@@ -145,3 +146,36 @@ def test_no_command_asks_for_a_past_that_is_erased(memory: JournalBackend) -> No
     offered = [one for run in ("r1", "r2", "r3") for one in report(memory, run).commands]
 
     assert [one for one in offered if " diff " in one] == ["fmemory diff 14 20 --session s"]
+
+
+def test_a_session_that_begins_with_other_features_flips_those_there_were(
+    memory: JournalBackend,
+) -> None:
+    passing = [FeatureRecord(name, "", "", passes=True) for name in ("kept", "lost", "gone")]
+    memory.replace_feature_list("s", passing)
+    begun = [FeatureRecord("kept", "", "", passes=True), FeatureRecord("lost", "", "")]
+    with fmemory.audit(run_id="r"):
+        memory.initialize_session_if_missing("s", SessionManifest("s", "main", "o"), begun)
+
+    found = report(memory, "r")
+    assert [(one.feature_id, one.before, one.passes, one.seq) for one in found.flips] == [
+        ("lost", True, False, 2),
+        ("gone", True, False, 2),
+    ]
+    assert {one.feature_id for one in found.regressions} == set(found.runs[0].features_lost)
+
+
+def test_what_cannot_be_read_of_a_sub_agent_is_named_by_its_session(
+    memory: JournalBackend,
+) -> None:
+    named: JsonObject = {"sub_agent_session_ids": ["a"]}
+    memory.append_transcript_messages("a", called("c", "ls"))
+    memory.delete_session("a")
+    memory.compact()
+    memory.save_manifest("s", SessionManifest("s", "main", "o", metadata=named))
+    bad = Draft(("session", "s"), 2, "transcript_appended", Blob(b"\xc1"), count=1)
+    memory._journal.commit(lambda _: [bad])
+
+    found = report(memory, "s")
+
+    assert [(one.seq, one.state) for one in found.unreadable] == [(1, "erased"), (4, "damaged")]

@@ -229,3 +229,11 @@ def test_the_last_entries_of_a_session_that_began_anew_are_its_own(memory: LogBa
         (3, "2"),
     ]
     assert transcript(memory, "login", last=9) == transcript(memory, "login")
+
+
+def test_the_last_entries_of_a_run_lie_before_many_of_no_run(empty: LogBackend) -> None:
+    with fmemory.audit(run_id="r"):
+        empty.append_transcript_messages("s", [Message("user", "mine")])
+    empty.append_transcript_messages("s", [Message("user", str(n)) for n in range(300)])
+
+    assert [one.text for one in transcript(empty, "s", run_id="r", last=1)] == ["mine"]

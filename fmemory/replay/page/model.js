@@ -34,16 +34,18 @@ class Session {
     this.at.set(event.seq, index);
     event.name = word(event.type);
     event.steps = [];
+    // What comes after a deletion can answer nothing of before.
+    if (event.name === "session_deleted") this.made.clear();
     let failed = Boolean(event.failed);
     for (const message of event.messages || []) {
       for (const part of message.parts) {
         if (part[0] === "call") this.call(part, event);
         else if (part[0] === "result") {
           this.answer(part, event);
-          if (part[3]) failed = true;
+          // What a fork copied failed in another session, and counts there.
+          if (part[3] && !event.copied) failed = true;
         }
       }
-      if (message.is_error) failed = true;
     }
     const state = this.state;
     if (event.messages && event.messages.length) {

@@ -1,0 +1,63 @@
+"""What a page makes of tool calls in a browser: what answers them, and what counts as a failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fmemory
+from fmemory import Message
+from fmemory.replay import page, report
+from tests.browser import Browser
+from tests.fmemory.replay_stores import answered, called
+
+
+def test_what_comes_after_a_deletion_answers_no_call_of_before(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with fmemory.open(":memory:") as memory:
+        memory.append_transcript_messages("s", called("c", "ls"))
+        memory.delete_session("s")
+        memory.append_transcript_messages("s", answered("c", "too late"))
+        html, told = page(memory, "s"), report(memory, "s")
+    (tmp_path / "replay.html").write_text(html, encoding="utf-8")
+
+    browser.open(tmp_path / "replay.html")
+
+    assert [one.call_id for one in told.unanswered] == []
+    assert browser.texts("#list .call .badge") == ["never answered"]
+    assert browser.texts("#list .result .tool-name") == ["result"]
+    assert browser.texts("#list .result .answer") == []
+
+
+def test_only_a_failed_tool_call_is_a_failure(browser: Browser, tmp_path: Path) -> None:
+    with fmemory.open(":memory:") as memory:
+        memory.append_transcript_messages("s", called("c", "ls"))
+        memory.append_transcript_messages("s", answered("c", "no", is_error=True))
+        memory.append_transcript_messages("s", [Message("assistant", "I broke", is_error=True)])
+        html, told = page(memory, "s"), report(memory, "s")
+    (tmp_path / "replay.html").write_text(html, encoding="utf-8")
+
+    browser.open(tmp_path / "replay.html")
+
+    failed = (
+        "return [...document.querySelectorAll('#list .event.failed')].map((e) => e.dataset.seq)"
+    )
+    assert browser.run(failed) == ["2"]
+    assert browser.text("[data-filter=error] .count") == str(told.tool_error_count)
+    assert browser.texts("#list .assistant .role .badge") == ["error"]
+
+
+def test_what_a_fork_copied_is_no_failure_of_the_fork(browser: Browser, tmp_path: Path) -> None:
+    with fmemory.open(":memory:") as memory:
+        memory.append_transcript_messages("s", called("c", "ls"))
+        memory.append_transcript_messages("s", answered("c", "no", is_error=True))
+        memory.fork_session("s", "again")
+        memory.append_transcript_messages("again", answered("d", "no", is_error=True))
+        html, told = page(memory, "again"), report(memory, "again")
+    (tmp_path / "replay.html").write_text(html, encoding="utf-8")
+
+    browser.open(tmp_path / "replay.html")
+
+    assert (told.tool_error_count, told.event_count) == (1, 3)
+    assert browser.text("[data-filter=error] .count") == "1"
+    assert browser.texts("#list .result .badge") == ["error", "error"]
