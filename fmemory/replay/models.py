@@ -76,8 +76,8 @@ class RunSummary(Model, frozen=True):
         features_gained: Features that pass after it and did not before.
         features_lost: Features that passed before it or meanwhile, and do not after it.
         note_count: Records it put.
-        last_words: Its closing checkpoint's note, else its last message's, else its last progress
-            entry's first words.
+        last_words: The note of the checkpoint that closes it, or while none does, of its first "in
+            progress" one; else its last message's text, else its last progress entry's.
         unreadable_count: Its events whose data are erased, lost or damaged.
     """
 
@@ -242,7 +242,11 @@ class NoteLine(Model, frozen=True):
 
 
 class ByteShare(Model, frozen=True):
-    """Events of one type: how many, and the bytes of their payloads."""
+    """Events of one type: how many, and the bytes of their payloads.
+
+    Payloads as they are encoded, the same in every kind of store; an event whose envelope says all,
+    such as a feature flip, has none. `Stats` counts what the store takes for them.
+    """
 
     type: str
     event_count: int

@@ -103,8 +103,8 @@ def _print_subject(report: RunReport) -> None:
         _print_text("agents", ", ".join(report.sub_sessions))
     span = "no events"
     if report.first_seq is not None:
-        count = "" if report.event_count == 1 else f" to {report.last_seq}"
-        span = f"{report.event_count}, {report.first_seq}{count}"
+        last = "" if report.event_count == 1 else f" to {report.last_seq}"
+        span = f"{report.event_count:,} ({report.first_seq}{last})"
     _print_text("events", span)
 
 
