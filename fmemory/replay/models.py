@@ -270,7 +270,8 @@ class RunReport(Model, frozen=True):
         session_id: The session; None for a run that wrote to none.
         run_id: The run; None where all of the session is reported.
         sub_sessions: Sessions of its sub-agents; errors and calls there count as its own.
-        objective: Of the manifest as it was then; None without one.
+        objective: Of the manifest as it was then; None without one, or where it cannot be read:
+            `unreadable` then names the event, also where that is not the run's.
         asked: The first words of the first message of a user; None without one.
         runs: The run, or the session's runs by their first event.
         event_count: Events that were looked at, those of sub-agents aside.

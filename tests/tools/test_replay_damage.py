@@ -21,8 +21,8 @@ EVERYWHERE = {
     "step --json": {PROGRESS, MESSAGE, FEATURES},
     "runs": {PROGRESS, MESSAGE, FEATURES},
     "report": {PROGRESS, MESSAGE, FEATURES},
-    "report run-1": {PROGRESS, MESSAGE},
-    "report run-2": set[str](),
+    "report run-1": {PROGRESS, MESSAGE, FEATURES},
+    "report run-2": {FEATURES},
     "report run-2 --html replay.html": {PROGRESS, MESSAGE, FEATURES},
     "html -o replay.html": {PROGRESS, MESSAGE, FEATURES},
     "html run-2 -o replay.html": {PROGRESS, MESSAGE, FEATURES},
@@ -65,6 +65,53 @@ def test_damage_in_what_is_shown_is_a_finding_that_names_it(
         # Of two things that differ the code is 1 as well.
         assert result.exit_code == int(command.startswith("diff"))
         assert result.stderr == ""
+
+
+def test_an_objective_that_is_damaged_is_not_called_none(store: Path, run: Command) -> None:
+    path = damage(store, FEATURES)
+
+    shown = run("report", "run-1", "-s", path).stdout
+    told = json.loads(only_line(run("report", "run-1", "--json", "-s", path).stdout))
+
+    assert "objective not known: what may hold it cannot be read\n" in shown
+    assert [(one["seq"], one["state"]) for one in told["unreadable"]] == [(1, "damaged")]
+    assert told["objective"] is None
+
+
+def test_an_objective_that_a_repair_lost_is_not_called_none(
+    store: Path, tmp_path: Path, run: Command
+) -> None:
+    assert run("repair", tmp_path / "new", "-s", damage(store, FEATURES)).exit_code == 1
+
+    result = run("report", "run-1", "-s", tmp_path / "new")
+
+    assert result.exit_code == 0
+    assert "objective not known: what may hold it cannot be read\n" in result.stdout
+    assert "  1  session_initialized  erased\n" in result.stdout
+
+
+def test_what_a_deleted_session_held_is_none_of_the_report_of_a_later_run(
+    store: Path, run: Command
+) -> None:
+    with fmemory.open(store) as memory:
+        memory.delete_session("login")
+        memory.compact()
+        with memory.session("login").run("later"):
+            pass
+
+    shown = run("report", "later", "-s", store).stdout
+
+    assert "objective none: the session has no manifest\n" in shown
+    assert "not there" not in shown
+
+
+def test_damage_behind_a_run_is_none_of_its_report(store: Path, run: Command) -> None:
+    with fmemory.open(store) as memory:
+        memory.replace_feature_list("login", [fmemory.FeatureRecord("late", "ui", "came later")])
+    change_one_byte(store, b"came later")
+
+    assert run("report", "run-1", "-s", store).exit_code == 0
+    assert run("report", "login", "-s", store).exit_code == 1
 
 
 @pytest.mark.parametrize(
