@@ -11,13 +11,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
+from typing import cast
 
 import msgspec
 
+from fmemory._json_values import JsonObject
 from fmemory.backend import LogBackend
+from fmemory.replay._facts import State
 from fmemory.replay._page_source import page_document
+from fmemory.replay.models import UnreadableEvent
 
 __all__ = ["page"]
 
@@ -44,7 +49,13 @@ _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 _INDENT = re.compile(r"^[ \t]+|\n(?=\s*\n)", re.MULTILINE)
 
 
-def page(memory: LogBackend, name: str | None = None, *, session_id: str | None = None) -> str:
+def page(
+    memory: LogBackend,
+    name: str | None = None,
+    *,
+    session_id: str | None = None,
+    on_damaged: Callable[[UnreadableEvent], object] | None = None,
+) -> str:
     """A log as an HTML page of its own, to look through in a browser, without network access.
 
     It shows the runs, checkpoints and flips of features on a timeline that can be zoomed, the state
@@ -56,6 +67,7 @@ def page(memory: LogBackend, name: str | None = None, *, session_id: str | None 
         name: A session or a run, by its whole id; of a run its session is shown, at the run.
         session_id: The session of the run, where several have one of that name; alone, all of it.
             Without any name: all sessions of the log.
+        on_damaged: Told of each event of the page that is damaged; the page says so, too.
 
     Returns:
         HTML to be written as UTF-8: about 90 kB, and what the events hold as JSON. Metadata of
@@ -77,8 +89,24 @@ def page(memory: LogBackend, name: str | None = None, *, session_id: str | None 
     >>> html.startswith("<!doctype html>")
     True
     """
-    document = msgspec.json.encode(page_document(memory, name, session_id))
-    return _fill(document.decode())
+    document = page_document(memory, name, session_id)
+    if on_damaged is not None:
+        for one in _damaged_in(document):
+            on_damaged(one)
+    return _fill(msgspec.json.encode(document).decode())
+
+
+def _damaged_in(document: JsonObject) -> Iterator[UnreadableEvent]:
+    """The events that a page says are damaged; one that stands in several sessions comes once."""
+    words = cast("list[str]", document["words"])
+    found: dict[int, JsonObject] = {}
+    for session in cast("list[JsonObject]", document["sessions"]):
+        for event in cast("list[JsonObject]", session["events"]):
+            if "problem" in event:
+                found[cast("int", event["seq"])] = event
+    for seq, event in sorted(found.items()):
+        type_ = words[cast("int", event["type"])]
+        yield UnreadableEvent(seq, type_, State.DAMAGED.value, str(event["problem"]))
 
 
 def _fill(document: str) -> str:

@@ -40,6 +40,17 @@ NOTES_READ_MAX = 100
 """Of so many events that put records the first words are read."""
 SUB_AGENTS = "sub_agent_session_ids"
 """Where the manifest of an imported session names those of its sub-agents."""
+_TOLD = frozenset(
+    {
+        EventType.SESSION_INITIALIZED,
+        EventType.SESSION_FORKED,
+        EventType.MANIFEST_SAVED,
+        EventType.FEATURES_REPLACED,
+        EventType.FEATURE_PASS_UPDATED,
+        EventType.EVENT_LOST,
+    }
+)
+"""Events of a session that a report of one run tells of, whoever wrote them."""
 
 
 def report(
@@ -105,6 +116,7 @@ class _Fold:
     notes: list[NoteLine] = field(default_factory=list)
     shares: dict[str, tuple[int, int]] = field(default_factory=dict)
     unreadable: list[UnreadableEvent] = field(default_factory=list)
+    missed: list[UnreadableEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.calls = Calls(self.subject.session_id or "")
@@ -122,7 +134,14 @@ class _Fold:
                 self.is_deleted, self.asked, self.sub_sessions = False, None, ()
             self._see_manifest(fact)
         if not in_scope:
+            if fact.event.type == EventType.SESSION_DELETED:
+                self.missed.clear()
+            elif fact.state is not State.KEPT and fact.event.type in _TOLD:
+                self.missed.append(unreadable_of(fact))
             return
+        # What stood before it in its session may be what a run was told.
+        self.unreadable += self.missed
+        self.missed.clear()
         self._see_time(fact)
         if not self.is_deleted:
             # A run is told what was to be done then, not what came later.

@@ -103,6 +103,7 @@ class TranscriptEntry(Model, frozen=True):
         gap_messages: How many messages the event of a gap held, of those that no truncation cut
             off; None where nobody knows. Truncations count such an event as none, so that some of
             the messages after it may have been cut off.
+        place: Which of its event's messages it is, from 0; None for a gap.
     """
 
     seq: int
@@ -120,6 +121,7 @@ class TranscriptEntry(Model, frozen=True):
     blocks: tuple[JsonValue, ...] = ()
     gap: UnreadableEvent | None = None
     gap_messages: int | None = None
+    place: int | None = None
 
 
 def transcript(
@@ -270,13 +272,14 @@ def _envelopes(
 class _Said:
     """A message of the fold and its event; or what is left of an event, without parts.
 
-    `count` is how many messages that is; 0 = nobody knows.
+    `count` is how many messages that is; 0 = nobody knows. `place` is where it is in its event.
     """
 
     event: Event | UnreadableEvent
     parts: Parts = NOTHING
     message: JsonObject = field(default_factory=dict)
     count: int = 1
+    place: int = 0
 
 
 def _fold(
@@ -309,12 +312,12 @@ def _append(said: list[_Said], event: Event) -> None:
     # Only a deleted session is forgotten, so what is told after that belongs to a new one.
     if said and _is_forgotten(said[-1].event):
         said.clear()
-    for message in messages_in(event):
+    for place, message in enumerate(messages_in(event)):
         parts = parts_of(message)
         waiting = said[-1].parts.calls if said else ()
         if parts.role == "user" and len(waiting) == 1 and not waiting[0].id:
             parts = as_answer(parts)
-        said.append(_Said(event, parts, message))
+        said.append(_Said(event, parts, message, place=place))
 
 
 def _is_forgotten(event: Event | UnreadableEvent) -> bool:
@@ -423,6 +426,7 @@ def _entry(said: _Said, number: int, position: int, pairs: _Pairs) -> Transcript
         run_id=event.run_id,
         actor=event.actor,
         blocks=tuple(blocks) if isinstance(blocks, list) else (),
+        place=said.place,
     )
 
 

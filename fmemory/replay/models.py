@@ -76,8 +76,8 @@ class RunSummary(Model, frozen=True):
         features_gained: Features that pass after it and did not before.
         features_lost: Features that passed before it or meanwhile, and do not after it.
         note_count: Records it put.
-        last_words: Its closing checkpoint's note, else its last message's, else its last progress
-            entry's first words.
+        last_words: The note of the checkpoint that closes it, or while none does, of its first "in
+            progress" one; else its last message's text, else its last progress entry's.
         unreadable_count: Its events whose data are erased, lost or damaged.
     """
 
@@ -242,7 +242,11 @@ class NoteLine(Model, frozen=True):
 
 
 class ByteShare(Model, frozen=True):
-    """Events of one type: how many, and the bytes of their payloads."""
+    """Events of one type: how many, and the bytes of their payloads.
+
+    Payloads as they are encoded, the same in every kind of store; an event whose envelope says all,
+    such as a feature flip, has none. `Stats` counts what the store takes for them.
+    """
 
     type: str
     event_count: int
@@ -266,7 +270,8 @@ class RunReport(Model, frozen=True):
         session_id: The session; None for a run that wrote to none.
         run_id: The run; None where all of the session is reported.
         sub_sessions: Sessions of its sub-agents; errors and calls there count as its own.
-        objective: Of the manifest as it was then; None without one.
+        objective: Of the manifest as it was then; None without one, or where it cannot be read:
+            `unreadable` then names the event, also where that is not the run's.
         asked: The first words of the first message of a user; None without one.
         runs: The run, or the session's runs by their first event.
         event_count: Events that were looked at, those of sub-agents aside.

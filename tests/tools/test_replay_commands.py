@@ -79,6 +79,7 @@ def test_a_store_without_runs_says_so(tmp_path: Path, run: Command) -> None:
 def test_a_report_names_error_loss_and_who(broken: Path, run: Command) -> None:
     shown = run("report", "login", "-s", broken).stdout
 
+    assert "events    16 (1 to 16)\n" in shown
     assert "error     event 11\n" in shown
     assert "event 10: Bash rm -r form" in shown
     assert "  form  passed since event 6, lost by event 12" in shown

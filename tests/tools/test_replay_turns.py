@@ -65,7 +65,29 @@ def test_bisect_takes_125_for_a_state_to_skip(store: Path, run: Command) -> None
     result = run("bisect", "--ok", "1", "--bad", "9", "--exec", skips, "-s", store)
 
     assert result.exit_code == 1, result.output
-    assert "turned bad by one of these events: 5, 6, 7, 8, 9" in result.stdout
+    *_, named, why, command = result.stdout.splitlines()
+    assert named == "turned bad by one of these 5 events: 5 to 9"
+    assert why == "the states between were skipped"
+    assert command == f"  fmemory diff 4 9 --session login -s {store}"
+
+
+def test_bisect_names_all_events_that_others_stand_between(tmp_path: Path, run: Command) -> None:
+    path = tmp_path / "m"
+    with fmemory.open(path) as memory, fmemory.audit(actor="mallory", reason="a slip"):
+        for number in range(1, 31):
+            said = [Message("user", f"number {number}")]
+            memory.append_transcript_messages("other" if number % 3 == 0 else "s", said)
+    told = "case $(cat) in *'\"seq\": 1,'*) exit 0;; *'\"seq\": 29,'*) exit 1;; *) exit 125;; esac"
+
+    result = run("bisect", "--session", "s", "--ok", 1, "--bad", 29, "--exec", told, "-s", path)
+
+    assert result.exit_code == 1, result.output
+    _, _, named = result.stdout.partition("turned bad by one of these 19 events: ")
+    ranges, _, _ = named.partition("the states between")
+    pairs = ", ".join(f"{seq} to {seq + 1}" for seq in range(4, 29, 3))
+    assert " ".join(ranges.split()) == f"2, {pairs}"
+    assert "mallory" not in result.stdout
+    assert "slip" not in result.stdout
 
 
 @pytest.mark.parametrize(

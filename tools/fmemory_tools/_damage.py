@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fmemory_tools._failure import FINDING, Failure, tell
 
 if TYPE_CHECKING:
-    from fmemory import BootstrapState, Event, LogBackend, LogView, StorageError
+    from fmemory import BootstrapState, Event, LogBackend, LogView, Message, StorageError
     from fmemory._damage import Read
     from fmemory.replay import UnreadableEvent
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,32 @@ def load_state(
     memory: LogBackend, view: LogView, session_id: str
 ) -> tuple[LogView, BootstrapState, Damaged | None]:
     """The state of a session; if an event of it is damaged, that before it, and the event."""
+    return _before_damage(memory, view, lambda one: one.load_bootstrap_state(session_id))
+
+
+def load_session(
+    memory: LogBackend, view: LogView, session_id: str
+) -> tuple[LogView, tuple[BootstrapState, tuple[Message, ...]], Damaged | None]:
+    """The state of a session with its messages; if one of its events is damaged, that before it."""
+    return _before_damage(
+        memory,
+        view,
+        lambda one: (
+            one.load_bootstrap_state(session_id),
+            one.load_transcript_messages(session_id),
+        ),
+    )
+
+
+def _before_damage(
+    memory: LogBackend, view: LogView, load: Callable[[LogView], T]
+) -> tuple[LogView, T, Damaged | None]:
     from fmemory import StorageError
 
     found: Damaged | None = None
     while True:
         try:
-            return view, view.load_bootstrap_state(session_id), found
+            return view, load(view), found
         except StorageError as error:
             damaged = damage_of(error)
             if damaged is None or not 0 < damaged.seq <= view.seq:
@@ -68,14 +90,23 @@ def tell_unreadable(unreadable: Iterable[UnreadableEvent], what: str) -> None:
         if state != "damaged":
             seqs = name_some([str(one.seq) for one in events])
             tell(f"{what}, as {state}: event {seqs}")
-    refuse_damage([Damaged(one.seq, one.problem or "") for one in gone.get("damaged", ())])
+    refuse_unreadable(gone.get("damaged", ()))
+
+
+def refuse_unreadable(unreadable: Iterable[UnreadableEvent]) -> None:
+    """End the command with a finding if some are damaged; what is merely gone is none."""
+    refuse_damage(
+        [Damaged(one.seq, one.problem or "") for one in unreadable if one.state == "damaged"]
+    )
 
 
 def refuse_damage(damaged: Iterable[Damaged]) -> None:
     """End the command with a finding if there is any, after what can be read was shown."""
-    numbers = [one.seq for one in damaged]
+    from fmemory_tools._sessions import name_some, ranges_of
+
+    numbers = sorted({one.seq for one in damaged})
     if not numbers:
         return
-    named = ", ".join(map(str, numbers[:8])) + (" and more" if len(numbers) > 8 else "")
+    named = name_some(ranges_of(numbers))
     which = f"event {named} is" if len(numbers) == 1 else f"events {named} are"
     raise Failure(f"{which} damaged; what else can be read is shown; run `fmemory verify`", FINDING)

@@ -10,14 +10,16 @@ from fmemory_tools._failure import Failure
 
 if TYPE_CHECKING:
     from fmemory import LogBackend
+    from fmemory.replay import UnreadableEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A page that was written, and how large it is."""
+    """A page that was written, how large it is, and which of its events are damaged."""
 
     file: Path
     size: int
+    damaged: tuple[UnreadableEvent, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.size / 1000:,.0f} kB written to {self.file}; open it in a browser"
@@ -49,11 +51,13 @@ def write_page(
         raise Failure(f"{file} is there already: {advice}")
     if not is_stream and not file.parent.is_dir():
         raise Failure(f"there is no folder {file.parent}: make it first, or give another -o FILE")
+    damaged: list[UnreadableEvent] = []
     with progress(f"writing {file.name}"):
-        html = replay.page(memory, name, session_id=session).encode()
+        page = replay.page(memory, name, session_id=session, on_damaged=damaged.append)
+        html = page.encode()
         with FileWriter(sys.stdout if is_stream else file) as writer:
             writer.write(html)
-    return Written(file, len(html))
+    return Written(file, len(html), tuple(damaged))
 
 
 def tell_written(written: Written, *, json: bool) -> None:

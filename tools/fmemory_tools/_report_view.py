@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 LINES_MAX = 10
 """Lines of one part; how many more there are is said."""
 TEXT_LINES_MAX = 4
+_MANIFEST_TYPES = frozenset(
+    {"session_initialized", "session_forked", "manifest_saved", "event_lost"}
+)
 
 
 def print_report(report: RunReport, *, store: str | None, utc: bool) -> None:
@@ -96,15 +99,17 @@ def _print_subject(report: RunReport) -> None:
     if report.objective is not None:
         _print_text("objective", report.objective)
     else:
-        _print_text("objective", "none: the session has no manifest")
+        is_gone = any(one.type in _MANIFEST_TYPES for one in report.unreadable)
+        none = "not known: what may hold it cannot be read"
+        _print_text("objective", none if is_gone else "none: the session has no manifest")
         if report.asked is not None:
             _print_text("asked", report.asked)
     if report.sub_sessions:
         _print_text("agents", ", ".join(report.sub_sessions))
     span = "no events"
     if report.first_seq is not None:
-        count = "" if report.event_count == 1 else f" to {report.last_seq}"
-        span = f"{report.event_count}, {report.first_seq}{count}"
+        last = "" if report.event_count == 1 else f" to {report.last_seq}"
+        span = f"{report.event_count:,} ({report.first_seq}{last})"
     _print_text("events", span)
 
 

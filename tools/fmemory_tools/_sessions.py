@@ -195,3 +195,18 @@ def name_some(ids: Sequence[str]) -> str:
     """The first names of a list, and how many more there are."""
     more = len(ids) - _NAMED_MAX
     return ", ".join(ids[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def ranges_of(seqs: Sequence[int]) -> list[str]:
+    """Ascending numbers in words, those that follow each other as one range.
+
+    >>> ranges_of([3, 5, 6, 9, 10, 11])
+    ['3', '5 to 6', '9 to 11']
+    """
+    ranges: list[tuple[int, int]] = []
+    for seq in seqs:
+        if ranges and ranges[-1][1] == seq - 1:
+            ranges[-1] = (ranges[-1][0], seq)
+        else:
+            ranges.append((seq, seq))
+    return [str(first) if first == last else f"{first} to {last}" for first, last in ranges]

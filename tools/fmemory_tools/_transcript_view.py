@@ -20,6 +20,7 @@ from fmemory_tools._console import (
     width,
 )
 from fmemory_tools._failure import one_line
+from fmemory_tools._raw_messages import StoredMessages, print_raw
 from fmemory_tools._times import show_time
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def print_transcript(
     session_id: str,
     *,
     utc: bool,
-    raw: bool = False,
+    stored: StoredMessages | None = None,
     whole: bool = False,
     unanswered: str = "no answer",
 ) -> None:
@@ -49,7 +50,7 @@ def print_transcript(
 
     Args:
         session_id: The session; a run that is called as it, as importers do, is not named.
-        raw: The provider's blocks as JSON instead of words.
+        stored: The messages as they are stored, to be printed as JSON instead of words.
         whole: Nothing is folded.
         unanswered: What is said of a call without an answer among them.
     """
@@ -68,8 +69,8 @@ def print_transcript(
             day = shown[:10]
             print_line((day + (" UTC" if utc else ""), FAINT))
         _print_head(entry, shown[11:], cells)
-        if raw:
-            _print_raw(entry, indent=cells + 2)
+        if stored is not None:
+            print_raw(entry, stored, indent=cells + 2)
         else:
             _print_entry(entry, indent=cells + 2, whole=whole, unanswered=unanswered)
 
@@ -192,9 +193,3 @@ def _print_gap(gap: UnreadableEvent, count: int | None, cells: int) -> None:
         }[gap.state]
     )
     print_line((str(gap.seq).rjust(cells), NUMBER), "  ", (words, BAD))
-
-
-def _print_raw(entry: TranscriptEntry, *, indent: int) -> None:
-    blocks = entry.blocks or ({"type": "text", "text": entry.text},)
-    for block in blocks:
-        print_text(json.dumps(block, ensure_ascii=False, indent=2), indent=indent)

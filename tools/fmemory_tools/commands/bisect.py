@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import subprocess
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -175,16 +176,20 @@ def _print(found: Bisection, *, store: str | None, utc: bool) -> None:
         print_text,
         print_whole,
     )
-    from fmemory_tools._sessions import name_some
+    from fmemory_tools._sessions import ranges_of
     from fmemory_tools._store import store_option
     from fmemory_tools._times import show_time
 
     if len(found.candidates) > 1:
-        seqs = [str(one) for one in found.candidates]
-        print_text(f"turned bad by one of these events: {name_some(seqs)}", style=STRONG)
+        # Who wrote the last of them is no answer: it is only where the state is known to be bad.
+        named = ", ".join(ranges_of(found.candidates))
+        count = len(found.candidates)
+        print_text(f"turned bad by one of these {count:,} events: {named}", style=STRONG)
         print_text("the states between were skipped", style=FAINT)
-    else:
-        print_line(("turned bad by event ", STRONG), (str(found.bad), NUMBER), f"  {found.type}")
+        between = f"--session {quote(found.session_id)}{store_option(store)}"
+        print_whole(f"fmemory diff {found.ok} {found.bad} {between}", indent=2)
+        return
+    print_line(("turned bad by event ", STRONG), (str(found.bad), NUMBER), f"  {found.type}")
     parts: list[Part] = [(show_time(found.time, utc=utc), FAINT)]
     parts += [(" by ", FAINT), (found.actor, WHO)] if found.actor else []
     parts += [(" in run ", FAINT), (found.run_id, WHO)] if found.run_id else []

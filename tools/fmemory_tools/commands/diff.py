@@ -56,8 +56,9 @@ def diff(
     Of features that were flipped it says who did it, in which event, and why. A time is when
     events were recorded; for imported ones that is when they were imported.
     """
+    from fmemory_tools._changes import changes_between
     from fmemory_tools._console import print_json, print_session
-    from fmemory_tools._damage import load_state, refuse_damage
+    from fmemory_tools._damage import load_session, refuse_damage
     from fmemory_tools._failure import FINDING
     from fmemory_tools._run_diff import print_runs, runs_meant
     from fmemory_tools._sessions import choose_session, view_at
@@ -71,13 +72,13 @@ def diff(
         old, old_moment = view_at(memory, a, "A", utc=utc)
         new, new_moment = view_at(memory, b, "B", utc=utc)
         session_id = choose_session(memory, session, max(old, new, key=_seq), utc=utc)
-        old, _, damaged = load_state(memory, old, session_id)
+        old, before, damaged = load_session(memory, old, session_id)
         if damaged is not None:
             old_moment = f"event {old.seq}, before the damage,"
-        new, _, also_damaged = load_state(memory, new, session_id)
+        new, after, also_damaged = load_session(memory, new, session_id)
         if also_damaged is not None:
             new_moment = f"event {new.seq}, before the damage"
-        changes = changes_of(old, new, session_id)
+        changes = list(changes_between(before[0], after[0], before[1], after[1]))
         flips = flips_between(memory, session_id, old.seq, new.seq)
     for change in changes if json else ():
         flip = flips.get(change.name) if change.part == "feature" else None

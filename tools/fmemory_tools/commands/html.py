@@ -13,7 +13,8 @@ EPILOG = examples(
     "fmemory html -o replay.html",
     "fmemory html login -o login.html",
     "fmemory html run-7 -o - | gzip > run-7.html.gz",
-    note="Add #812 to the file's address in the browser, and it opens at event 812.",
+    note="Add #812 to the file's address in the browser, and it opens at event 812. Exit code: 0"
+    " fine, 1 an event of the page is damaged, which the page shows in its place.",
 )
 
 
@@ -48,6 +49,7 @@ def html(
     It is one file that holds everything it shows, and loads nothing. Given a run, the page of its
     session is opened at that run. Whoever gets the file can read all of what it shows.
     """
+    from fmemory_tools._damage import refuse_unreadable
     from fmemory_tools._failure import Failure
     from fmemory_tools._html_file import Written, tell_written, write_page
     from fmemory_tools._named import ask_by_name
@@ -63,4 +65,6 @@ def html(
         def write(one: str | None) -> Written:
             return write_page(memory, one, of, file, force=force)
 
-        tell_written(ask_by_name(memory, name, of, write), json=json)
+        written = ask_by_name(memory, name, of, write)
+    tell_written(written, json=json)
+    refuse_unreadable(written.damaged)

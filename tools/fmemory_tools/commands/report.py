@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fmemory_tools._options import JsonOption, SessionOption, StoreOption, UtcOption, examples
+from fmemory_tools._options import (
+    DAMAGE_NOTE,
+    JsonOption,
+    SessionOption,
+    StoreOption,
+    UtcOption,
+    examples,
+)
 
 if TYPE_CHECKING:
     from fmemory import LogBackend
@@ -19,6 +26,7 @@ EPILOG = examples(
     "fmemory report run-1 --session login",
     "fmemory report login --json | jq .first_error",
     "fmemory report login --html login.html",
+    note=DAMAGE_NOTE,
 )
 
 
@@ -52,6 +60,7 @@ def report(
     takes the bytes. Errors of sub-agents count as those of the session that called them.
     """
     from fmemory_tools._console import print_json
+    from fmemory_tools._damage import refuse_unreadable
     from fmemory_tools._html_file import tell_written, write_page
     from fmemory_tools._report_view import print_report
     from fmemory_tools._store import reading
@@ -59,12 +68,15 @@ def report(
     with reading(store) as memory:
         found = _report(memory, name, session, utc=utc)
         if html is not None:
-            tell_written(write_page(memory, found.run_id, found.session_id, html), json=json)
+            written = write_page(memory, found.run_id, found.session_id, html)
+            tell_written(written, json=json)
+            refuse_unreadable(written.damaged)
             return
     if json:
         print_json(found.to_dict())
     else:
         print_report(found, store=store, utc=utc)
+    refuse_unreadable(found.unreadable)
 
 
 def _report(memory: LogBackend, name: str | None, session: str | None, *, utc: bool) -> RunReport:

@@ -58,8 +58,8 @@ def runs(
 ) -> None:
     """List the runs, how each ended and what it did.
 
-    One a line, with its last words: the note it was closed with, else what was said last. Events
-    that cannot be read are told on standard error.
+    One a line, with its last words: the note of the checkpoint that closed it, or of the first one
+    while none did, else what was said last. Events that cannot be read are told on standard error.
     """
     from fmemory import replay
     from fmemory_tools._console import print_json

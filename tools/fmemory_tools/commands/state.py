@@ -53,7 +53,7 @@ def state(
     With --json the state is whole, with all of its progress, and the last messages.
     """
     from fmemory_tools._console import print_json
-    from fmemory_tools._damage import load_state
+    from fmemory_tools._damage import load_session
     from fmemory_tools._failure import FINDING, Failure
     from fmemory_tools._sessions import choose_session, newest_seq, view_at
     from fmemory_tools._store import reading
@@ -62,10 +62,9 @@ def state(
         place = str(newest_seq(memory)) if at is None else at
         view, moment = view_at(memory, place, "--at", utc=utc)
         session_id = choose_session(memory, session, view, utc=utc)
-        view, found, damaged = load_state(memory, view, session_id)
+        view, (found, messages), damaged = load_session(memory, view, session_id)
         if damaged is not None:
             moment = f"event {view.seq}, before the damage"
-        messages = view.load_transcript_messages(session_id)
     if json:
         print_json(
             {

@@ -19,7 +19,7 @@ EPILOG = examples(
     "fmemory tail --from 812",
     "fmemory tail --json | jq .type",
     "fmemory tail --until error || echo 'it broke'",
-    note="Exit code: 0 it was stopped or --count was reached, 1 what --until names has come.",
+    note="Exit code: 0 --count was reached, 1 what --until names has come, 130 Ctrl-C ended it.",
 )
 EVENTS_BEFORE = 10
 ERROR = "error"

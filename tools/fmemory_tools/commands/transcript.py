@@ -51,7 +51,10 @@ def transcript(
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Fold nothing.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="The blocks as the provider has them.")
+        bool,
+        typer.Option(
+            "--raw", help="The blocks as the provider has them; without any, the message's fields."
+        ),
     ] = False,
     json: JsonOption = False,
     utc: UtcOption = False,
@@ -63,6 +66,7 @@ def transcript(
     """
     from fmemory.replay import transcript as transcript_of
     from fmemory_tools._console import FAINT, print_json, print_line, print_session
+    from fmemory_tools._raw_messages import stored_messages
     from fmemory_tools._sessions import check_run, choose_session, newest_seq, view_at
     from fmemory_tools._store import reading
     from fmemory_tools._transcript_view import print_transcript
@@ -73,6 +77,7 @@ def transcript(
         )
         session_id = choose_session(memory, session, None if at is None else view, utc=utc)
         entries = transcript_of(memory, session_id, run_id=run, at=view.seq, last=last)
+        stored = stored_messages(memory, entries) if raw and not json else None
         if run is not None and not entries:
             check_run(memory, run, session_id)
         unanswered = "no answer" if view.seq == newest_seq(memory) else "no answer until then"
@@ -83,7 +88,9 @@ def transcript(
         print_session(session_id, "" if at is None else f"as of {moment}")
         if not entries:
             print_line(("no messages", FAINT))
-        print_transcript(entries, session_id, utc=utc, raw=raw, whole=whole, unanswered=unanswered)
+        print_transcript(
+            entries, session_id, utc=utc, stored=stored, whole=whole, unanswered=unanswered
+        )
     _refuse_damage(entries)
 
 
