@@ -21,7 +21,7 @@ from fmemory import (
     RunCheckpoint,
     SessionManifest,
 )
-from fmemory._engine.raw_events import raw_events
+from fmemory._engine.raw_events import raw_pages
 from fmemory.replay import _facts, page, report, runs
 from tests.fmemory.page_stores import HOSTILE, START, hostile_session, long_session, odd_sessions
 
@@ -148,9 +148,9 @@ def test_the_log_is_gone_through_as_often_for_many_sessions_as_for_few(
 
     def counted(*args: Any, stream: Any = None, **options: Any) -> Any:
         passes[-1] += stream is None
-        return raw_events(*args, stream=stream, **options)
+        return raw_pages(*args, stream=stream, **options)
 
-    monkeypatch.setattr(_facts, "raw_events", counted)
+    monkeypatch.setattr(_facts, "raw_pages", counted)
     for count in (2, 20):
         passes.append(0)
         agents: list[fmemory.JsonValue] = [f"s.{number}" for number in range(count)]
@@ -165,7 +165,7 @@ def test_the_log_is_gone_through_as_often_for_many_sessions_as_for_few(
             html = page(memory, name)
         assert len(data_of(html)["sessions"]) == count + 1
 
-    assert passes[0] == passes[1]
+    assert passes[0] == passes[1] > 0
 
 
 def test_a_session_of_many_is_told_as_alone(memory: LogBackend) -> None:
