@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -298,10 +299,11 @@ def test_tail_waits_for_what_another_process_writes(store: Path) -> None:
     code = "from fmemory_tools.cli import main; main()"
     command = [sys.executable, "-c", code, "tail", "--from", "11", "--until", "error", "--json"]
     failed = Message("tool", "no", tool_call_id="c", is_error=True)
+    command += ["-s", str(store)]
+    # Each line must come at once, also where the environment does not ask for it.
+    environment = os.environ | {"PYTHONUNBUFFERED": ""}
     with (
-        subprocess.Popen(
-            [*command, "-s", str(store)], stdout=subprocess.PIPE, text=True, cwd=store.parent
-        ) as waiting,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as waiting,
         ended_after(60, waiting) as lines,
         fmemory.open(store) as memory,
     ):
