@@ -62,11 +62,11 @@ def make(txn: LogTxn, name: str, choose: Random, drafts: list[Draft]) -> list[Dr
 
 
 def compact_for_ever(path: Path, name: str, result: Connection) -> None:
-    """Take out the rows of deleted records, again and again; tells of nothing but that it runs."""
+    """Take out the rows of deleted records, again and again, and tell whenever that is done."""
     log = Log.open(path, segment_bytes_max=SEGMENT_BYTES_MAX, lock_timeout_s=WAIT_S)
-    result.send((0, []))
     while name:
         log.compact(erasure_of(facts_of(log)))
+        result.send((0, []))
 
 
 def tell_before_writing(path: Path, name: str, result: Connection) -> None:
