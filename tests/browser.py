@@ -139,6 +139,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     opened = webdriver.Chrome(options=options, service=service.Service(driver))
     opened.set_script_timeout(_SCRIPT_WAIT_S)
+    opened.get("about:blank")  # What a browser shows first asks for pages of its own.
     try:
         yield Browser(opened)
     finally:
