@@ -126,8 +126,11 @@ class Browser:
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser for all tests of this process."""
     binary, driver = _find()
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    service = pytest.importorskip("selenium.webdriver.chrome.service")
+    if not os.environ.get(VARIABLE):
+        pytest.importorskip("selenium", reason="selenium is not installed")
+    from selenium import webdriver
+    from selenium.webdriver.chrome import service
+
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     profile = tmp_path_factory.mktemp("chromium")
@@ -136,6 +139,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     opened = webdriver.Chrome(options=options, service=service.Service(driver))
     opened.set_script_timeout(_SCRIPT_WAIT_S)
+    opened.get("about:blank")  # What a browser shows first asks for pages of its own.
     try:
         yield Browser(opened)
     finally:

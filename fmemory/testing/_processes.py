@@ -13,6 +13,7 @@ import base64
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,6 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from queue import Empty, SimpleQueue
-from signal import SIGTERM
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
@@ -77,6 +77,9 @@ def run_together(jobs: Sequence[Job], *, timeout_s: float = TIMEOUT_S) -> list[o
     """
     work = base64.b64encode(pickle.dumps((list(jobs), timeout_s))).decode()
     answers: list[dict[str, object]] = json.loads(_Server.running().ask(work, timeout_s))
+    if len(answers) != len(jobs):
+        _Server.end_kept()
+        raise ProcessError(f"expected {len(jobs)} answers, got {len(answers)}")
     failures = [one["failure"] for one in answers if "failure" in one]
     if failures:
         raise ProcessError("\n".join(map(str, failures)))
@@ -156,8 +159,9 @@ class _Server:
             return  # a fork of the process whose server it is
         if self._process.returncode is None:  # not waited for, so its number is no one else's
             if hasattr(os, "killpg"):
+                # Nothing that a job may ignore: whoever lives holds the pipe that is closed below.
                 with suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, SIGTERM)
+                    os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
@@ -173,10 +177,13 @@ def serve() -> None:
     """Entry of the fresh interpreter: jobs come on its input, answers go to its output."""
     # Python warns of forking beside threads; here they are numpy's idle ones.
     warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
-    for line in sys.stdin:
-        jobs, timeout_s = pickle.loads(base64.b64decode(line))
-        sys.stdout.write(json.dumps(_answers(jobs, timeout_s)) + "\n")
-        sys.stdout.flush()
+    # What a job prints goes where its errors go: among the answers it would be taken for one.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
+        os.dup2(2, 1)
+        for line in sys.stdin:
+            jobs, timeout_s = pickle.loads(base64.b64decode(line))
+            output.write(json.dumps(_answers(jobs, timeout_s)) + "\n")
+            output.flush()
 
 
 def _answers(jobs: Sequence[Job], timeout_s: float) -> list[dict[str, object]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from fmemory.testing._processes import Job, ProcessError, Start, run_together
+from fmemory.testing._processes import Job, ProcessError, Start, _Server, run_together
+
+WAIT_S = 20.0
 
 
 def processes(start: Start) -> list[int]:
@@ -31,6 +35,21 @@ def kill_server(start: Start) -> None:
 def wait_for_ever(start: Start) -> None:
     start()
     threading.Event().wait()
+
+
+def refuse_to_end(start: Start, told: str) -> None:
+    """Tell its process, and end when a test that waits for it has failed already."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path(told).write_text(str(os.getpid()))
+    start()
+    threading.Event().wait(2 * WAIT_S)
+
+
+def print_answers(start: Start) -> str:
+    start()
+    print(json.dumps([{"result": "printed"}]), flush=True)
+    os.write(1, b"words\n")
+    return "returned"
 
 
 def variable(start: Start) -> str | None:
@@ -66,6 +85,45 @@ def test_job_that_never_ends_is_ended_and_the_next_ones_run() -> None:
     (before,) = servers(1)
     with pytest.raises(ProcessError, match="expected an end within"):
         run_together([Job(wait_for_ever)], timeout_s=1.0)
+    assert servers(1) != {before}
+
+
+def test_job_that_refuses_to_end_is_ended_all_the_same(tmp_path: Path) -> None:
+    servers(1)  # So that the time is that of the job, not of a server that starts.
+    told = tmp_path / "process"
+    began = time.monotonic()
+    with pytest.raises(ProcessError, match="expected an end within"):
+        run_together([Job(refuse_to_end, (str(told),))], timeout_s=2.0)
+
+    assert time.monotonic() - began < WAIT_S
+    process, deadline = int(told.read_text()), time.monotonic() + WAIT_S
+    while is_running(process):
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+def is_running(process: int) -> bool:
+    """False for one that is gone, or that only its parent has still to ask about."""
+    try:
+        told = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return told.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def test_what_a_job_prints_is_no_answer() -> None:
+    assert run_together([Job(print_answers)]) == ["returned"]
+    assert run_together([Job(folder)]) == [str(Path.cwd())]
+
+
+def test_answers_of_another_count_are_not_those_of_these_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (before,) = servers(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Server, "ask", lambda *_: "[]\n")
+        with pytest.raises(ProcessError, match="expected 1 answers, got 0"):
+            run_together([Job(folder)])
     assert servers(1) != {before}
 
 

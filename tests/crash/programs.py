@@ -22,7 +22,7 @@ import numpy as np
 
 import fmemory_segments._append as append_module
 from fmemory.copying import copy_log
-from fmemory.errors import StorageError
+from fmemory.errors import LogCorrupt, StorageError
 from fmemory.journals._segments import SegmentJournal
 from fmemory_segments import Blob, Draft, Erasure, Log, Payload, Rows, Stream
 from fmemory_segments.errors import LogError, LogPoisoned
@@ -239,14 +239,17 @@ class Runner:
         """Run one operation."""
         OPERATIONS[name](self)
 
-    def try_run(self, name: str) -> LogError | StorageError | None:
+    def try_run(self, name: str) -> LogError | LogCorrupt | None:
         """Run one operation; a failure is taken as it says: nothing happened, or all is in doubt.
 
-        A handle that refuses everything is closed, as its message asks.
+        A handle that refuses everything is closed, as its message asks. What a backup wrote and
+        could not read is the one failure that no log raises.
         """
         try:
             self.run(name)
-        except (LogError, StorageError) as error:
+        except (LogError, LogCorrupt) as error:
+            if not isinstance(error, LogError) and name != "backup":
+                raise
             if isinstance(error, LogPoisoned):
                 self.forget()
             elif self.log is not None:

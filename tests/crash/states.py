@@ -163,9 +163,12 @@ def _judge_backup(path: Path, ledger: Ledger, facts: Sequence[Fact]) -> str:
             Log.open(place, fs=QuickFileSystem()) as target,
         ):
             copy_log(SegmentJournal(source), SegmentJournal(target))
+            copied = facts_of(target)
     except Exception as error:
         return f"backup: it cannot be gone on with: {type(error).__name__}: {error}"
-    return ""
+    if len(copied) != len(facts):
+        return f"backup: gone on with, it has {len(copied)} events, the store {len(facts)}"
+    return judge_backup(ledger, copied, len(facts))
 
 
 def found_in(path: Path) -> list[Fact] | str:

@@ -10,6 +10,7 @@ that is taken for events or left in the way, a generation that is half there.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -61,11 +62,11 @@ def make(txn: LogTxn, name: str, choose: Random, drafts: list[Draft]) -> list[Dr
 
 
 def compact_for_ever(path: Path, name: str, result: Connection) -> None:
-    """Take out the rows of deleted records, again and again; tells of nothing but that it runs."""
+    """Take out the rows of deleted records, again and again, and tell whenever that is done."""
     log = Log.open(path, segment_bytes_max=SEGMENT_BYTES_MAX, lock_timeout_s=WAIT_S)
-    result.send((0, []))
     while name:
         log.compact(erasure_of(facts_of(log)))
+        result.send((0, []))
 
 
 def tell_before_writing(path: Path, name: str, result: Connection) -> None:
@@ -89,7 +90,11 @@ def _fact(draft: Draft) -> Fact:
 
 
 class Child:
-    """A process that tells what was acknowledged, until it is killed."""
+    """A process that tells what was acknowledged, until it is killed.
+
+    Raises:
+        EOFError: It ended before it told of anything.
+    """
 
     def __init__(self, target: object, *args: object) -> None:
         self.ledger: Ledger = {}
@@ -97,14 +102,22 @@ class Child:
         self._process = SPAWN.Process(target=target, args=(*args, send))  # type: ignore[arg-type]
         self._process.start()
         send.close()
-        self._note()
+        try:
+            self._note()
+        except BaseException:
+            self.end()
+            raise
 
     def _note(self) -> None:
+        assert self._receive.poll(WAIT_S), f"expected a message within {WAIT_S} s, got none"
         first, facts = self._receive.recv()
         self.ledger.update(enumerate(facts, first))
 
     def kill_after(self, seconds: float) -> None:
-        """Let it run for a while, kill it, and read the rest of what it told."""
+        """Let it run for a while, kill it, and read the rest of what it told.
+
+        One that has ended by itself, with an error or without, fails the test.
+        """
         killer = threading.Timer(seconds, self._process.kill)
         killer.start()
         # A message that the kill cut off in the middle is an OSError: nothing was acknowledged.
@@ -114,6 +127,7 @@ class Child:
         self._process.join(WAIT_S)
         killer.join()
         self._receive.close()
+        assert self._process.exitcode == -signal.SIGKILL
 
     def end(self) -> None:
         """Leave no process behind, whatever a test found."""
@@ -161,12 +175,13 @@ def test_killed_writers_lose_nothing_acknowledged_and_tear_no_batch(tmp_path: Pa
     choose = chooser("kills")
     ledger: Ledger = {}
     for number in range(KILL_ROUNDS):
-        children = [
-            Child(write_for_ever, tmp_path, f"{number}-{one}-{choose.random()}") for one in range(2)
-        ]
-        children.append(Child(compact_for_ever, tmp_path, "compactor"))
-        choose.shuffle(children)
+        children: list[Child] = []
         try:
+            for one in range(2):
+                name = f"{number}-{one}-{choose.random()}"
+                children.append(Child(write_for_ever, tmp_path, name))
+            children.append(Child(compact_for_ever, tmp_path, "compactor"))
+            choose.shuffle(children)
             for child in children:
                 child.kill_after(choose.random() * LIFE_S)
                 assert not child.ledger.keys() & ledger.keys()

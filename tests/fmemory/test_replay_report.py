@@ -13,7 +13,7 @@ from fmemory import ContractError, JournalBackend, LogBackend, Message, NewEvent
 from fmemory.journal import Blob, Draft
 from fmemory.replay import RunReport, report
 from tests.fmemory.copy_tools import KINDS, opened_memories, target_of
-from tests.fmemory.replay_stores import Plain, answered, called, write_broken
+from tests.fmemory.replay_stores import Plain, answered, at, called, write_broken
 
 
 @pytest.fixture
@@ -100,13 +100,20 @@ def test_three_commands_lead_on(broken: JournalBackend) -> None:
     )
 
 
-def test_gaps_are_between_the_events_that_happened(broken: JournalBackend) -> None:
-    (recorded, happened) = (broken.event(15).recorded_at, broken.event(16).occurred_at)
-    assert happened is not None
-    gaps = report(broken, "login").gaps
+def test_gaps_are_between_the_events_that_happened_the_longest_first(
+    memory: JournalBackend,
+) -> None:
+    for minutes in (0, 1, 31, 33):
+        happened = NewEvent("tool.finished", {"exit": 0}, occurred_at=at(minutes))
+        memory.append(("session", "s"), [happened])
 
-    seconds = (happened - recorded).total_seconds()
-    assert [(one.after_seq, one.before_seq) for one in gaps] == ([(15, 16)] if seconds >= 1 else [])
+    gaps = report(memory, "s").gaps
+
+    assert [(one.after_seq, one.before_seq, one.seconds) for one in gaps] == [
+        (2, 3, 1800.0),
+        (3, 4, 120.0),
+        (1, 2, 60.0),
+    ]
 
 
 def test_a_backend_of_others_is_read_through_what_is_public(broken: JournalBackend) -> None:

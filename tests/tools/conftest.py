@@ -25,6 +25,8 @@ DATA = Path(os.environ.get("FMEMORY_TEST_DATA", REPOSITORY.parent / "shared" / "
 def data() -> Path:
     """The folder of real inputs."""
     if not DATA.is_dir():
+        if "FMEMORY_TEST_DATA" in os.environ:
+            pytest.fail(f"FMEMORY_TEST_DATA demands real inputs, and there is no folder {DATA}")
         pytest.skip(f"no real inputs at {DATA}; FMEMORY_TEST_DATA names their folder")
     return DATA
 
@@ -56,7 +58,9 @@ def run() -> Command:
     runner = CliRunner()
 
     def command(*arguments: object) -> Result:
-        return runner.invoke(app, [str(one) for one in arguments], prog_name="fmemory")
+        words = [str(one) for one in arguments]
+        # An exception that nobody expected is one of the test, not exit code 1 without words.
+        return runner.invoke(app, words, prog_name="fmemory", catch_exceptions=False)
 
     return command
 

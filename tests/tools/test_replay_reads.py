@@ -28,22 +28,28 @@ def test_a_hostile_text_reaches_the_terminal_only_escaped(store: Path, run: Comm
         memory.append_progress_entry(bad, fmemory.ProgressEntry(bad, bad))
         memory.append(("session", bad), [NewEvent("a.b", {bad: bad})])
         memory.add_note(bad, [1.0], id=bad)
+        memory.update_feature_pass(bad, bad, True)
+        memory.update_feature_pass(bad, bad, False)
 
+    is_12 = r"""grep -Eq '"seq": 12\b'"""
+    unknown = ["blame", bad, "nobody"]
     for arguments in (
         ["transcript", bad],
         ["blame", bad],
         ["blame", bad, "--all"],
-        ["blame", bad, "nobody"],
+        unknown,
         ["diff", "run-1", bad],
         ["grep", "form"],
         ["records"],
-        ["bisect", "--session", bad, "--ok", "11", "--bad", "15", "--grep", "form"],
-        ["bisect", "--session", bad, "--ok", "11", "--bad", "15", "--feature", bad],
+        ["bisect", "--session", bad, "--ok", "12", "--bad", "14", "--exec", is_12],
+        ["bisect", "--session", bad, "--ok", "17", "--bad", "18", "--feature", bad],
         ["tail", "--from", "12", "--count", "5"],
     ):
-        output = run(*arguments, "-s", store).output
-        assert output
-        assert not [one for one in output if not one.isprintable() and one not in "\n"], arguments
+        result = run(*arguments, "-s", store)
+        assert result.exit_code in ((2,) if arguments is unknown else (0, 1)), arguments
+        assert "␛[2J␇" in result.output, arguments
+        steering = [one for one in result.output if not one.isprintable() and one not in "\n"]
+        assert not steering, arguments
 
 
 @pytest.fixture

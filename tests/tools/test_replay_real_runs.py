@@ -151,12 +151,15 @@ def test_the_command_shows_the_failure_in_eighty_columns(
     assert "EISDIR: illegal operation on a directory, read" in shown.stdout
 
 
-def test_the_commands_shown_run(data: Path, tmp_path: Path, run: Command) -> None:
-    store = tmp_path / "store"
-    run("import", "claude-code", data / "runs" / "claude-code-short.jsonl", "-s", store)
-    told = json.loads(run("report", "--json", "-s", store).stdout)
+def test_the_commands_shown_run(file: Path, run: Command) -> None:
+    kind = "swe-agent" if file.suffix == ".traj" else "claude-code"
+    assert run("import", kind, file, "-s", "store").exit_code == 0
+    listed = run("sessions", "--json", "-s", "store").stdout.splitlines()
+    session_id = min((json.loads(line)["session_id"] for line in listed), key=len)
+    told = json.loads(run("report", session_id, "--json", "-s", "store").stdout)
 
+    assert len(told["commands"]) == 3
     for command in told["commands"]:
-        words = command.split()[1:]
-        if words[0] != "transcript":
-            assert run(*words, "-s", store).exit_code in (0, 1), command
+        result = run(*command.split()[1:], "-s", "store")
+        assert (result.exit_code in (0, 1), result.stderr) == (True, ""), command
+        assert result.stdout, command

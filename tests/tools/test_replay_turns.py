@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -315,18 +319,39 @@ def test_tail_awaits_an_error(store: Path, run: Command) -> None:
 
 def test_tail_waits_for_what_another_process_writes(store: Path) -> None:
     code = "from fmemory_tools.cli import main; main()"
-    command = [sys.executable, "-c", code, "tail", "--from", "12", "--until", "error", "--json"]
-    with subprocess.Popen(
-        [*command, "-s", str(store)], stdout=subprocess.PIPE, text=True, cwd=store.parent
-    ) as waiting:
-        with fmemory.open(store) as memory:
-            memory.append_transcript_messages("login", [Message("user", "on")])
-            failed = Message("tool", "no", tool_call_id="c", is_error=True)
-            memory.append_transcript_messages("login", [failed])
-        output, _ = waiting.communicate(timeout=60)
+    command = [sys.executable, "-c", code, "tail", "--from", "11", "--until", "error", "--json"]
+    failed = Message("tool", "no", tool_call_id="c", is_error=True)
+    command += ["-s", str(store)]
+    # Each line must come at once, also where the environment does not ask for it.
+    environment = os.environ | {"PYTHONUNBUFFERED": ""}
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as waiting,
+        ended_after(60, waiting) as lines,
+        fmemory.open(store) as memory,
+    ):
+        # What follows is written when the event before it was shown: the command waits for it.
+        shown = [next(lines)]
+        memory.append_transcript_messages("login", [Message("user", "on")])
+        shown.append(next(lines))
+        memory.append_transcript_messages("login", [failed])
+        shown += lines
 
     assert waiting.returncode == 1
-    assert [one["seq"] for one in objects(output)] == [12, 13]
+    assert [one["seq"] for one in objects("".join(shown))] == [11, 12, 13]
+
+
+@contextmanager
+def ended_after(seconds: float, process: subprocess.Popen[str]) -> Iterator[Iterator[str]]:
+    """The lines that a process writes; it is killed when it takes too long, or in the end."""
+    assert process.stdout is not None
+    killer = threading.Timer(seconds, process.kill)
+    killer.start()
+    try:
+        yield iter(process.stdout)
+        process.wait()
+    finally:
+        killer.cancel()
+        process.kill()
 
 
 def test_tail_does_not_count_what_was_there_before_it_looked(store: Path, run: Command) -> None:

@@ -271,6 +271,7 @@ def test_a_log_that_grows_does_not_move_whoever_does_not_follow(store: Path) -> 
 def test_it_can_begin_by_following(store: Path) -> None:
     async def body(screen: Watched) -> None:
         assert screen.seq == 9
+        assert "waiting for events" in screen.text("bar")
         await screen.press("ctrl+c")
         assert "waiting" not in screen.text("bar")
 
@@ -342,19 +343,33 @@ def hostile_store(path: Path) -> None:
             memory.append(session.stream, [NewEvent("my.own", {HOSTILE: [HOSTILE]})])
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 40), (30, 10)])
+@pytest.mark.parametrize(
+    ("size", "telling"),
+    [
+        ((80, 24), {"list", "event", "state"}),
+        ((160, 40), {"list", "event", "state"}),
+        ((30, 10), {"event"}),
+    ],
+)
 def test_nothing_stored_steers_the_terminal_or_is_markup(
-    size: tuple[int, int], tmp_path: Path
+    size: tuple[int, int], telling: set[str], tmp_path: Path
 ) -> None:
     hostile_store(tmp_path / "store")
 
     async def body(screen: Watched) -> None:
         known = {None, *PAINT.values(), *(SELECTED + one for one in PAINT.values())}
+        names = ("title", "list", "event", "state", "bar")
+        seqs = []
         for _ in range(4):
-            for name in ("title", "list", "event", "state", "bar"):
-                assert screen.text(name).replace("\n", "").replace(NO_BREAK, "").isprintable()
+            seqs.append(screen.seq)
+            assert {name for name in names if "[bold red]" in screen.text(name)} == telling
+            for name in names:
+                text = screen.text(name).replace("\n", "").replace(NO_BREAK, "")
+                assert bool(text.strip()) == screen.is_shown(name)
+                assert text.isprintable()
                 assert screen.styles(name) <= known
             await screen.press("/", *"red", "enter")
+        assert seqs == [1, 2, 3, 4]
 
     watch(tmp_path / "store", body, size=size)
 
