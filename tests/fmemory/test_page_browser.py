@@ -188,6 +188,28 @@ def test_a_link_to_an_event_of_another_session_opens_that(browser: Browser, tmp_
     assert browser.text("h1") == "bare"
 
 
+def test_an_address_is_followed_though_the_page_is_about_to_write_another(
+    browser: Browser, file: Path
+) -> None:
+    browser.open(file)
+
+    # The page is busy beyond the moment at which it wanted to write #10; before it comes to that,
+    # somebody asks for #30.
+    browser.run("""
+    addEventListener('hashchange', () => {
+        const end = performance.now() + 400, channel = new MessageChannel();
+        channel.port1.onmessage = () => { location.hash = '#30'; };
+        setTimeout(() => {
+            channel.port2.postMessage(0);
+            while (performance.now() < end);
+        }, 100);
+    }, {once: true});
+    location.hash = '#10';
+    """)
+
+    wait_for(browser, 30)
+
+
 def test_a_link_to_an_event_that_is_not_here_is_answered(browser: Browser, file: Path) -> None:
     browser.open(file, "#901")
 

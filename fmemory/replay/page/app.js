@@ -96,8 +96,10 @@ class App {
   // Browsers refuse hundreds of changes of the address a minute: it follows when the slider rests.
   nameLater(seq) {
     clearTimeout(this.naming);
+    // An address that has changed meanwhile names where somebody wants to go: `follow` is on its way.
+    const before = location.hash;
     this.naming = setTimeout(() => {
-      if (location.hash !== "#" + seq) history.replaceState(null, "", "#" + seq);
+      if (location.hash === before && before !== "#" + seq) history.replaceState(null, "", "#" + seq);
     }, HASH_WAIT_MS);
   }
 
