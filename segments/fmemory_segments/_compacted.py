@@ -60,7 +60,8 @@ from fmemory_segments.event import (
 
 # Small: whoever wants one envelope decodes the LEDGER that it is in.
 LEDGER_BYTES_TARGET: Final = 1 << 16
-BLOCK_BYTES_TARGET: Final = 1 << 20
+# Large: pages of a scan are few reads, and the system keeps what is written at once together.
+BLOCK_BYTES_TARGET: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ NO_FRAME: Final = 0xFFFF_FFFF
 _FRAME, _STREAM, _SLOT, _MATRIX, _SHAPE = range(5)
 _START, _LENGTH, _CRC, _EMBEDDING, _SLOT_FRAME, _VECTOR = range(6)
 _SLOT_BYTES = PLACED_SLOT_COLUMN.size
+_ROW_MASK = (1 << LOC_ROW_BITS) - 1
+_NEXT_EVENT = np.uint64(1 << LOC_ROW_BITS)
 
 
 class CompactedIndex(SegmentIndex):
@@ -95,16 +97,19 @@ class CompactedIndex(SegmentIndex):
             Place, first and end in `locs` of each run; empty if there are more, if shapes differ,
             if vectors have no length, or if a loc has no living row in this segment.
 
-        Cost: about 50 µs and 0.05 µs a row.
+        Cost: about 20 µs where the rows are all there are of neighbouring events, else 50; and
+            0.02 or 0.05 µs a row.
         """
-        try:
-            _, of_event, numbers = self._find(locs)
-        except KeyError:
-            return []
-        shapes = of_event[:, _SHAPE]
+        found = self._all_of_neighbours(locs)
+        if found is None:
+            try:
+                _, of_event, numbers = self._find(locs)
+            except KeyError:
+                return []
+            found = of_event[:, _SHAPE], self._slots.take(numbers, 0)
+        shapes, slots = found
         shape = int(shapes[0])
         width = (shape >> 2) * ITEM_BYTES[shape & 3]
-        slots = self._slots.take(numbers, 0)
         frames, vectors = slots[:, _SLOT_FRAME], slots[:, _VECTOR]
         if not width or (shapes != shape).any() or not slots[:, _START].all():
             return []
@@ -115,6 +120,26 @@ class CompactedIndex(SegmentIndex):
             return []
         cuts = [0, *(breaks + 1).tolist(), len(locs)]
         return [(self._run_of(slots[low:high], shape), low, high) for low, high in pairwise(cuts)]
+
+    def _all_of_neighbours(self, locs: UInt64Array) -> tuple[UInt32Array, UInt32Array] | None:
+        """Shapes and slots of rows that are the only ones of events one behind the other, or None.
+
+        Where that is so, nothing has to be looked up row by row.
+        """
+        count, first = len(locs), int(locs[0])
+        low = (first >> LOC_ROW_BITS) - self.base_seq
+        high = low + count
+        if first & _ROW_MASK or low < 0 or high > self.event_count:
+            return None
+        if (locs[1:] - locs[:-1] != _NEXT_EVENT).any():
+            return None
+        events = self._events[low : high + 1]
+        slot = int(events[0, _SLOT])
+        shapes = events[:-1, _SHAPE]
+        # Every event of records has a row: as many slots as events are one each.
+        if int(events[-1, _SLOT]) - slot != count or shapes[0] + 1 & 2 != 2:
+            return None
+        return shapes, self._slots[slot : slot + count]
 
     def _run_of(self, slots: UInt32Array, shape: int) -> RunPlace:
         """The place of neighbours in a BLOCK, whose notes are neighbours then too."""

@@ -23,12 +23,13 @@ from fmemory_segments._batch import array_header
 from fmemory_segments._catalog import read_failed
 from fmemory_segments._compacted_index import CompactedIndex
 from fmemory_segments._core import Core, Segment
-from fmemory_segments._event_meta import DTYPES
+from fmemory_segments._event_meta import DTYPES, ITEM_BYTES
 from fmemory_segments._events import envelopes
 from fmemory_segments._frame import Buffer
 from fmemory_segments._frames import read, read_block, read_frame, row_damage
 from fmemory_segments._places import Int64Array, RowPlaces, RunPlace
 from fmemory_segments._spans import (
+    fresh_bytes,
     gather_extents,
     gather_rows,
     notes_of,
@@ -146,14 +147,16 @@ def _read_neighbours(
     if runs is None:
         return None
     shape = runs[0].place.shape
-    matrix = np.empty((count, shape >> 2), DTYPES[shape & 3])
+    width = (shape >> 2) * ITEM_BYTES[shape & 3]
     embedding_ids: list[str | None] = []
-    for segment, place, low, high in runs:
-        if vectors:
-            raw = matrix[low:high].reshape(-1).view(np.uint8).data
-            read_into(core, segment, raw, place.vector_offset)
-        embedding_ids += _embedding_ids_of(segment, place.embeddings)
-    blocks = [matrix] if vectors else []
+    for run in runs:
+        embedding_ids += _embedding_ids_of(run.segment, run.place.embeddings)
+    blocks: list[VectorArray] = []
+    if vectors:
+        data = fresh_bytes(count * width, runs[0].place.vector_offset)
+        for segment, place, low, high in runs:
+            read_into(core, segment, data[low * width : high * width].data, place.vector_offset)
+        blocks = [data.view(DTYPES[shape & 3]).reshape(count, shape >> 2)]
     if not notes:
         return RowPage(b"", blocks, embedding_ids)
     bodies = [read(core, run.segment, run.place.note_bytes, run.place.note_offset) for run in runs]

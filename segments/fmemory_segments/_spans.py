@@ -3,6 +3,10 @@
 A system call costs as much as copying some kilobytes, so what lies closer than that is read with
 what lies between. The buffer belongs to the thread and is used again: what is returned from it is
 copied out before the next call.
+
+Some processors copy eight times slower to an address that lies 1 to 63 bytes behind the place of
+the source in its page (measured on an EPYC: 900 µs instead of 110 for 1.5 MB). So what is read in
+one go is put where file and memory are at the same byte of 64.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ PART_BYTES_MAX: Final = 1 << 22
 COPY_ROWS: Final = 32
 SCRATCH_BYTES_MAX: Final = 1 << 24
 ALIGNMENT: Final = 8
+LINE_BYTES: Final = 64
 
 
 class _Scratch(threading.local):
@@ -34,13 +39,23 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.buffer: UInt8Array = np.empty(0, np.uint8)
 
-    def take(self, size: int) -> UInt8Array:
-        """A buffer of this size, with whatever was in it."""
+    def take(self, size: int, offset: int) -> UInt8Array:
+        """A buffer of this size for what stands at an offset, with whatever was in it."""
         if size > SCRATCH_BYTES_MAX:
-            return np.empty(size, np.uint8)
-        if size > len(self.buffer):
-            self.buffer = np.empty(max(size, 2 * len(self.buffer)), np.uint8)
-        return self.buffer[:size]
+            return fresh_bytes(size, offset)
+        if size + LINE_BYTES > len(self.buffer):
+            self.buffer = np.empty(max(size, 2 * len(self.buffer)) + LINE_BYTES, np.uint8)
+        return _at_line(self.buffer, size, offset)
+
+
+def fresh_bytes(size: int, offset: int) -> UInt8Array:
+    """Memory for bytes of a file from this offset on: at the same byte of 64 as they are."""
+    return _at_line(np.empty(size + LINE_BYTES, np.uint8), size, offset)
+
+
+def _at_line(buffer: UInt8Array, size: int, offset: int) -> UInt8Array:
+    start = (offset - buffer.__array_interface__["data"][0]) % LINE_BYTES
+    return buffer[start : start + size]
 
 
 _SCRATCH = _Scratch()
@@ -76,7 +91,7 @@ def gather_extents(
     if not len(heads):
         first = int(starts[0]) & -ALIGNMENT
         needed = int(ends[-1]) - first
-        scratch = _SCRATCH.take(needed + -needed % ALIGNMENT)
+        scratch = _SCRATCH.take(needed + -needed % ALIGNMENT, first)
         read_into(core, segment, scratch[:needed].data, first)
         at = starts - first
     else:
@@ -98,7 +113,7 @@ def _gather_spans(
     needed = ends[lasts] - span_starts
     lengths = needed + ALIGNMENT - 1 & -ALIGNMENT
     bases = np.cumsum(lengths) - lengths
-    scratch = _SCRATCH.take(int(lengths.sum()))
+    scratch = _SCRATCH.take(int(lengths.sum()), int(span_starts[0]))
     view = scratch.data
     for base, offset, size in zip(
         bases.tolist(), span_starts.tolist(), needed.tolist(), strict=True

@@ -89,9 +89,10 @@ class Tail:
             probe = core.fs.pread(segment.fd, PROBE_BYTES, segment.end)
         except OSError as error:
             raise read_failed(error, segment.path, segment.end) from error
-        if probe == NOTHING_NEW and time.monotonic() < self._look_again_at:
+        is_quiet = probe == NOTHING_NEW or (not probe and self._ends_here(segment))
+        if is_quiet and time.monotonic() < self._look_again_at:
             return core.head_seq
-        return self._follow(probe)
+        return self._follow(is_quiet=is_quiet)
 
     def look_closer(self) -> None:
         """Find a tail that was moved, also where nothing new stands behind the known end.
@@ -99,7 +100,7 @@ class Tail:
         Raises:
             As `refresh`.
         """
-        self._follow(b"")
+        self._follow(is_quiet=False)
 
     def read(self, read: Callable[[], Answer]) -> Answer:
         """What a read answers, tried again where the files it read are not in use any more.
@@ -224,7 +225,14 @@ class Tail:
             if is_quiet or loaded is None or core.head_seq < tip.synced_seq:
                 self.load(tip=core.read_tip(), may_cut=False)
 
-    def _follow(self, probe: bytes) -> int:
+    def _ends_here(self, segment: Segment) -> bool:
+        """Whether its file ends where it was read up to, and is one that events are added to."""
+        try:
+            return not segment.is_sealed and self._core.fs.size(segment.fd) == segment.end
+        except OSError as error:
+            raise read_failed(error, segment.path, segment.end) from error
+
+    def _follow(self, *, is_quiet: bool) -> int:
         """The slow way of `refresh`: something is new, or it is time to look closer."""
         core = self._core
         core.check()
@@ -232,7 +240,7 @@ class Tail:
         with core.tail_lock, reading(segment.path):
             tip = core.read_tip()
             is_told = tip.manifest_no == self._manifest_told
-            if probe == NOTHING_NEW and tip.segment_base <= segment.base_seq and is_told:
+            if is_quiet and tip.segment_base <= segment.base_seq and is_told:
                 self._look_again_at = time.monotonic() + LOOK_AGAIN_S
                 return core.head_seq
             if self._is_seen(segment):
