@@ -8,9 +8,9 @@ What is damaged is told in its place; everything else of the log is still read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -23,7 +23,9 @@ from fmemory_segments import Stream
 
 __all__ = [
     "UNKNOWN",
+    "Page",
     "RawEvent",
+    "raw_event",
     "raw_events",
     "raw_pages",
     "raw_payloads",
@@ -55,6 +57,11 @@ class RawEvent(msgspec.Struct, frozen=True, gc=False):
     problem: str | None = None
 
 
+Page: TypeAlias = tuple[list[Envelope], Mapping[int, Payload | str]]
+"""Events by seq, and the payloads of those that were wanted; what is wrong, in place of a payload
+that cannot be read."""
+
+
 def raw_events(
     memory: JournalReads,
     *,
@@ -78,7 +85,7 @@ def raw_events(
     Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of 32,768.
     """
     pages = raw_pages(memory, stream=stream, upto=upto, types=types, wanted=wanted)
-    return chain.from_iterable(pages)
+    return _apart(pages)
 
 
 def raw_pages(
@@ -88,8 +95,8 @@ def raw_pages(
     upto: int | None = None,
     types: frozenset[str] | None = None,
     wanted: Callable[[Envelope], bool],
-) -> Iterator[list[RawEvent]]:
-    """As `raw_events`, some hundred at a time, as their payloads are read."""
+) -> Iterator[Page]:
+    """What `raw_events` gives, some hundred at a time, as their payloads are read."""
     problems: dict[int, str] = {}
     found = _envelopes(memory, stream, upto, problems)
     if types is not None:
@@ -102,7 +109,24 @@ def raw_payloads(
     memory: JournalReads, events: Iterable[Envelope], wanted: Callable[[Envelope], bool]
 ) -> Iterator[RawEvent]:
     """These events, with the payloads of those that are wanted."""
-    return chain.from_iterable(_pages(memory, events, wanted, {}))
+    return _apart(_pages(memory, events, wanted, {}))
+
+
+def raw_event(event: Envelope, payload: Payload | str | None) -> RawEvent:
+    """An event of a page, and what the page has of its payload."""
+    if type(payload) is Blob:
+        return RawEvent(event, payload.data, len(payload.data))
+    if payload is None:
+        return RawEvent(event)
+    if isinstance(payload, str):
+        return RawEvent(event, problem=payload)
+    return RawEvent(event, None, payload_bytes(payload), isinstance(payload, Erased))
+
+
+def _apart(pages: Iterable[Page]) -> Iterator[RawEvent]:
+    for events, payloads in pages:
+        for event in events:
+            yield raw_event(event, payloads.get(event.seq))
 
 
 def _envelopes(
@@ -148,25 +172,16 @@ def _pages(
     events: Iterable[Envelope],
     wanted: Callable[[Envelope], bool],
     problems: Mapping[int, str],
-) -> Iterator[list[RawEvent]]:
+) -> Iterator[Page]:
     reader = memory._state.reader
     waiting = iter(events)
     while page := list(islice(waiting, _EVENTS_PER_READ)):
-        asked = [one.seq for one in page if wanted(one) and one.seq not in problems]
-        payloads = (
-            {**_payloads(reader, asked), **problems} if problems else _payloads(reader, asked)
-        )
-        yield [_raw(one, payloads.get(one.seq)) for one in page]
-
-
-def _raw(event: Envelope, payload: Payload | str | None) -> RawEvent:
-    if type(payload) is Blob:
-        return RawEvent(event, payload.data, len(payload.data))
-    if payload is None:
-        return RawEvent(event)
-    if isinstance(payload, str):
-        return RawEvent(event, problem=payload)
-    return RawEvent(event, None, payload_bytes(payload), isinstance(payload, Erased))
+        asked = [one.seq for one in page if wanted(one)]
+        if not problems:
+            yield page, _payloads(reader, asked)
+            continue
+        payloads = _payloads(reader, [seq for seq in asked if seq not in problems])
+        yield page, {**payloads, **problems}
 
 
 def _folded(reader: Reader, after: int, upto: int, stream: Stream | None) -> list[Envelope]:

@@ -11,13 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import chain, takewhile
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
 from fmemory._damage import problem_of
 from fmemory._engine import stored
-from fmemory._engine.raw_events import RawEvent, raw_events, raw_pages, raw_payloads
+from fmemory._engine.raw_events import (
+    Page,
+    RawEvent,
+    raw_event,
+    raw_events,
+    raw_pages,
+    raw_payloads,
+)
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.stored import (
     StoredCheckpoint,
@@ -32,7 +39,7 @@ from fmemory.backend import LogBackend
 from fmemory.errors import LogCorrupt
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
-from fmemory.replay._blocks import WORDS_MAX, Call, answer_of, answers_in, calls_in
+from fmemory.replay._blocks import WORDS_MAX, Blocks, Call, answer_of, answers_in, calls_in
 from fmemory.replay._failures import STEP_TYPE, Answer, step_of
 from fmemory.session_models import (
     FeatureRecord,
@@ -41,7 +48,7 @@ from fmemory.session_models import (
     RunCheckpoint,
     SessionManifest,
 )
-from fmemory_segments import FORGOTTEN
+from fmemory_segments import FORGOTTEN, Blob
 
 __all__ = [
     "STEP_TYPE",
@@ -81,6 +88,7 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     Attributes:
         role: As stored.
         content: Its text.
+        blocks: What the provider said, as far as it calls tools or answers them.
         tool_calls: Those of its tool calls that do not stand in its blocks only.
         is_error: The message as a whole is marked as an error.
         created_at_us: When it was made, Unix microseconds, where it says so.
@@ -88,7 +96,7 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     role: str
     content: str
-    blocks: msgspec.Raw
+    blocks: Blocks
     name: msgspec.Raw
     tool_calls: tuple[Call, ...]
     tool_call_id: str | None
@@ -104,19 +112,26 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     @property
     def calls(self) -> tuple[Call, ...]:
         """Tool calls it makes, each once, whether in fields or in blocks."""
-        return calls_in(bytes(self.blocks), self.tool_calls)
+        return self.told[0]
 
     @property
     def answers(self) -> tuple[Answer, ...]:
         """Tool calls it answers, each with whether it failed."""
+        return self.told[1]
+
+    @property
+    def told(self) -> tuple[tuple[Call, ...], tuple[Answer, ...]]:
+        """`calls` and `answers`."""
+        blocks = self.blocks
+        calls = calls_in(blocks, self.tool_calls) if blocks else self.tool_calls
         if self.role == "assistant":
             # Whatever it repeats of results: it calls tools, and answers no call.
-            return ()
+            return calls, ()
         call_id = self.tool_call_id
-        answers = answers_in(bytes(self.blocks), call_id, is_error=self.is_error)
+        answers = answers_in(blocks, call_id, is_error=self.is_error) if blocks else ()
         if not answers and (call_id is not None or self.role == "tool"):
             answers = (answer_of(call_id or "", self.content, is_error=self.is_error),)
-        return answers
+        return calls, answers
 
 
 class StepFact(msgspec.Struct, frozen=True, gc=False):
@@ -288,14 +303,33 @@ def _is_of_interest(event: Envelope) -> bool:
     return event.stream[0] == SESSION or (event.run_id is not None and event.stream[0] != RECORDS)
 
 
-def _facts_in(page: Sequence[RawEvent]) -> list[Fact]:
+def _facts_in(page: Page) -> list[Fact]:
     """Facts of events that were read together: their messages are decoded together as well."""
-    found = _messages_in(page)
-    return [
-        _fact(raw) if messages is None else Fact(raw.envelope, raw.size, _KEPT, messages)
-        for raw in page
-        for messages in (found.get(raw.envelope.seq),)
-    ]
+    events, payloads = page
+    found: list[Fact | None] = []
+    places: list[int] = []
+    joined: list[bytes] = []
+    for event in events:
+        payload = payloads.get(event.seq)
+        if (
+            type(payload) is Blob
+            and event.type == _MESSAGES
+            and len(payload.data) <= _JOINED_MAX
+            and event.stream[0] == SESSION
+        ):
+            places.append(len(found))
+            joined.append(payload.data)
+            found.append(None)
+        else:
+            found.append(_fact(raw_event(event, payload)))
+    decoded = _decoded(joined)
+    for place, data, messages in zip(places, joined, decoded, strict=True):
+        event = events[place]
+        if messages is None:
+            found[place] = _fact(raw_event(event, payloads[event.seq]))
+        else:
+            found[place] = Fact(event, len(data), _KEPT, messages)
+    return cast("list[Fact]", found)
 
 
 def _fact(raw: RawEvent) -> Fact:
@@ -338,26 +372,16 @@ _joined_decoder = msgspec.msgpack.Decoder(list[tuple[MessageFact, ...] | None])
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def _messages_in(page: Sequence[RawEvent]) -> dict[int, tuple[MessageFact, ...]]:
-    """Messages of events by seq, without those of which one alone cannot be decoded, or is long."""
-    seqs: list[int] = []
-    payloads: list[bytes] = []
-    for raw in page:
-        event, data = raw.envelope, raw.data
-        if event.type != _MESSAGES or event.stream[0] != SESSION or data is None:
-            continue
-        if len(data) <= _JOINED_MAX:
-            seqs.append(event.seq)
-            payloads.append(data)
-    # One call for all of them. The nil between two tells where a payload does not end as it should.
+def _decoded(payloads: list[bytes]) -> Sequence[tuple[MessageFact, ...] | None]:
+    """Messages of events by their payloads, in one call; only None if one of them is no such."""
+    # The nil between two tells where a payload does not end as it should.
     head = b"\xdd" + (2 * len(payloads)).to_bytes(4, "big")
+    nothing = (None,) * len(payloads)
     try:
         found = _joined_decoder.decode(b"".join((head, b"\xc0".join(payloads), b"\xc0")))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
-    if found[1::2].count(None) < len(payloads):
-        return {}
-    return {seq: one for seq, one in zip(seqs, found[::2], strict=True) if one is not None}
+        return nothing
+    return found[::2] if found[1::2].count(None) == len(payloads) else nothing
 
 
 def _step(data: bytes) -> StepFact | None:

@@ -23,6 +23,7 @@ from fmemory.backend import LogBackend
 from fmemory.errors import ContractError, Reason, brief
 from fmemory.journal import Envelope
 from fmemory.replay._facts import (
+    WORDS_MAX,
     Detail,
     Fact,
     Features,
@@ -170,11 +171,30 @@ class _Run:
     progress: str = ""
     unreadable_count: int = 0
 
+    def count(self, fact: Fact) -> None:
+        """Take an event of the run into account; one that names it more than once, once."""
+        event = fact.event
+        if self.last is event and self.event_count:
+            return
+        self.last = event
+        self.event_count += 1
+        if self.actor is None:
+            self.actor = event.actor
+        if self.reason is None:
+            self.reason = event.reason
+        if fact.state is not _KEPT and event.type != EventType.RECORDS_PUT:
+            # Of records a report reads the data, a list of runs does not.
+            self.unreadable_count += 1
+
 
 @dataclass(slots=True)
 class _Session:
-    """What of a session outlives a run: the features, and up to which event a fork copied."""
+    """What of a session outlives a run: the features, and up to which event a fork copied.
 
+    `runs` are those that events of the session carry, to be found faster.
+    """
+
+    runs: dict[str, _Run] = field(default_factory=dict)
     passes: dict[str, bool] = field(default_factory=dict)
     copied_upto: int = 0
     newest: _Run | None = None
@@ -203,7 +223,11 @@ class Sessions:
             session = self._sessions[session_id] = _Session()
         run: _Run | None = None
         if run_id is not None:
-            run = self._run((session_id, run_id), fact)
+            run = session.runs.get(run_id)
+            if run is None:
+                run = session.runs[run_id] = self._run((session_id, run_id), fact)
+            else:
+                run.count(fact)
             if run is not self._current:
                 self._current = run
                 self._session_of_run[run_id] = session_id
@@ -250,19 +274,7 @@ class Sessions:
             session = self._sessions.get(key[0] or "")
             if session is not None:
                 session.newest = run
-        event = fact.event
-        if run.last is event and run.event_count:
-            # One event may name a run more than once.
-            return run
-        run.last = event
-        run.event_count += 1
-        if run.actor is None:
-            run.actor = event.actor
-        if run.reason is None:
-            run.reason = event.reason
-        if fact.state is not _KEPT and event.type != EventType.RECORDS_PUT:
-            # Of records a report reads the data, a list of runs does not.
-            run.unreadable_count += 1
+        run.count(fact)
         return run
 
     def _add_other(self, fact: Fact) -> None:
@@ -366,7 +378,8 @@ def _add_messages(
 ) -> None:
     """Fold the messages of one event; `callers` are the runs whose calls wait for an answer."""
     for message in messages:
-        for answer in message.answers:
+        calls, answers = message.told
+        for answer in answers:
             # A run may answer what one before it left open, and ids come again: an answer is that
             # of the nearest open call before it.
             waiting = callers.get(answer.call_id)
@@ -375,16 +388,20 @@ def _add_messages(
                 caller.unanswered_count -= 1
             if run is not None and answer.failed:
                 run.error_count += 1
-        calls = message.calls
         for call in calls:
-            callers.setdefault(call.id, []).append(run)
+            waiting = callers.get(call.id)
+            if waiting is None:
+                callers[call.id] = [run]
+            else:
+                waiting.append(run)
         if run is None:
             continue
         run.message_count += 1
         if message.content:
-            run.said = message.words
-        run.call_count += len(calls)
-        run.unanswered_count += len(calls)
+            run.said = message.content[:WORDS_MAX]
+        if calls:
+            run.call_count += len(calls)
+            run.unanswered_count += len(calls)
 
 
 def _summary(run: _Run, later: _Run | None) -> RunSummary:
