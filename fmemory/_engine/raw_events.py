@@ -35,7 +35,7 @@ UNKNOWN: Final = ""
 """Type, and only label of the stream, of an event whose envelope cannot be read."""
 
 _EVENTS_PER_READ = 256
-_EVENTS_PER_FOLD = 32_768
+_EVENTS_PER_FOLD = 65_536
 _FOLDED_KIND = "segments"
 """Here envelopes lie in front of each payload, and once more, close together, at a file's end."""
 
@@ -82,7 +82,7 @@ def raw_events(
     Raises:
         StorageError: The store failed. What is damaged is told in `problem`.
 
-    Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of 32,768.
+    Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of 65,536.
     """
     pages = raw_pages(memory, stream=stream, upto=upto, types=types, wanted=wanted)
     return _apart(pages)
@@ -101,7 +101,7 @@ def raw_pages(
     found = _envelopes(memory, stream, upto, problems)
     if types is not None:
         named = types | {UNKNOWN}
-        found = (one for one in found if one.type in named)
+        found = ([one for one in some if one.type in named] for some in found)
     return _pages(memory, found, wanted, problems)
 
 
@@ -109,7 +109,7 @@ def raw_payloads(
     memory: JournalReads, events: Iterable[Envelope], wanted: Callable[[Envelope], bool]
 ) -> Iterator[RawEvent]:
     """These events, with the payloads of those that are wanted."""
-    return _apart(_pages(memory, events, wanted, {}))
+    return _apart(_pages(memory, _some(events), wanted, {}))
 
 
 def raw_event(event: Envelope, payload: Payload | str | None) -> RawEvent:
@@ -131,8 +131,10 @@ def _apart(pages: Iterable[Page]) -> Iterator[RawEvent]:
 
 def _envelopes(
     memory: JournalReads, stream: Stream | None, upto: int | None, problems: dict[int, str]
-) -> Iterator[Envelope]:
-    """Envelopes by seq; of those that cannot be read a stand-in, and in `problems` why."""
+) -> Iterator[list[Envelope]]:
+    """Envelopes by seq, some together; of those that cannot be read a stand-in, and in `problems`
+    why.
+    """
     state = memory._state
     reader, after, newest = state.reader, 0, state.upto()
     upto = newest if upto is None else min(upto, newest)
@@ -145,43 +147,56 @@ def _envelopes(
             damaged, problem = ahead.pop()
             for seq in range(after + 1, damaged.stop):
                 problems[seq] = problem
-                yield Envelope(seq, (UNKNOWN,), 0, UNKNOWN, time_ns)
+                yield [Envelope(seq, (UNKNOWN,), 0, UNKNOWN, time_ns)]
             after = max(after, damaged.stop - 1)
             continue
         last = ahead[-1][0].start - 1 if ahead else upto
         if is_folded:
             last = min(last, after + _EVENTS_PER_FOLD)
+        found: list[Envelope] = []
         try:
             if is_folded:
                 found = _folded(reader, after, last, stream)
-                yield from found
-                time_ns = found[-1].recorded_at_ns if found else time_ns
-                del found  # before the next are read
             else:
                 for envelope in reader.envelopes(after, last, stream=stream):
                     after, time_ns = envelope.seq, envelope.recorded_at_ns
-                    yield envelope
+                    found.append(envelope)
+                    if len(found) == _EVENTS_PER_READ:
+                        yield found
+                        found = []
             after = last
         except LogCorrupt as error:
             is_folded = False
             ahead.append((_damaged_seqs(error, after, last), problem_of(error)))
+        if found:
+            time_ns = found[-1].recorded_at_ns
+            yield found
+        del found  # before the next are read
 
 
 def _pages(
     memory: JournalReads,
-    events: Iterable[Envelope],
+    events: Iterable[list[Envelope]],
     wanted: Callable[[Envelope], bool],
     problems: Mapping[int, str],
 ) -> Iterator[Page]:
     reader = memory._state.reader
+    for some in events:
+        for start in range(0, len(some), _EVENTS_PER_READ):
+            page = some[start : start + _EVENTS_PER_READ]
+            asked = [one.seq for one in page if wanted(one)]
+            if not problems:
+                yield page, _payloads(reader, asked)
+                continue
+            payloads = _payloads(reader, [seq for seq in asked if seq not in problems])
+            yield page, {**payloads, **problems}
+        del some  # before the next are read
+
+
+def _some(events: Iterable[Envelope]) -> Iterator[list[Envelope]]:
     waiting = iter(events)
     while page := list(islice(waiting, _EVENTS_PER_READ)):
-        asked = [one.seq for one in page if wanted(one)]
-        if not problems:
-            yield page, _payloads(reader, asked)
-            continue
-        payloads = _payloads(reader, [seq for seq in asked if seq not in problems])
-        yield page, {**payloads, **problems}
+        yield page
 
 
 def _folded(reader: Reader, after: int, upto: int, stream: Stream | None) -> list[Envelope]:

@@ -74,8 +74,10 @@ def answers_in(blocks: Blocks, call_id: str | None, *, is_error: bool) -> tuple[
     for one in found:
         answered = one.tool_use_id if isinstance(one.tool_use_id, str) else spare
         failed = is_error or one.is_error is True
-        content = one.content if isinstance(one.content, list) else [one.content]
-        answers.append(answer_of(answered, text_of_blocks(content), is_error=failed))
+        content = one.content
+        if not isinstance(content, str):
+            content = text_of_blocks(content if isinstance(content, list) else [content])
+        answers.append(answer_of(answered, content, is_error=failed))
     return tuple(answers)
 
 

@@ -90,10 +90,12 @@ def runs(
     wanted_status = None if status is None else _one_of(RunState, status, "status")
     span = [None if one is None else check_time(one) for one in (since, until)]
     found = Sessions()
+    add = found.add
     for fact in facts(memory):
-        found.add(fact)
-        is_gone = fact.state is not State.KEPT
-        if is_gone and on_unreadable is not None and _may_concern(fact.event, session_id):
+        add(fact)
+        if fact.state is _KEPT or on_unreadable is None:
+            continue
+        if _may_concern(fact.event, session_id):
             on_unreadable(unreadable_of(fact))
     wanted = [
         one

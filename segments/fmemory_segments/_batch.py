@@ -257,7 +257,7 @@ def decode_meta(meta: Buffer, header: FrameHeader) -> BatchMeta:
         raise FrameDamage(
             "content", f"meta: expected {header.event_count} events, got {len(events)}"
         )
-    rows_kind = RowsPlace if header.kind == FrameKind.BATCH else BlockRows
+    rows_kind = RowsPlace if header.kind == _BATCH else BlockRows
     offset = 0
     for number, event in enumerate(events):
         place = event.place

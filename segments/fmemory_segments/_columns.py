@@ -349,6 +349,17 @@ class SegmentIndex:
             raise KeyError(seq)
         return int(_U32.unpack_from(self._event_bytes, 20 * event)[0])
 
+    def holds(self, frame: int, first_seq: int, last_seq: int) -> bool:
+        """Whether a frame holds these events and no other."""
+        first, last = first_seq - self.base_seq, last_seq - self.base_seq
+        count, events, unpack = self.event_count, self._event_bytes, _U32.unpack_from
+        return (
+            0 <= first <= last < count
+            and unpack(events, 20 * first)[0] == frame == unpack(events, 20 * last)[0]
+            and (first == 0 or unpack(events, 20 * first - 20)[0] == frame - 1)
+            and (last == count - 1 or unpack(events, 20 * last + 20)[0] == frame + 1)
+        )
+
     def seqs_of_frame(self, frame: int) -> tuple[int, int]:
         """First and last seq of the events, or of the rows, in a frame. Cost: O(log events)."""
         seqs = range(self.base_seq, self.last_seq + 1)

@@ -385,26 +385,31 @@ def _blob_places(index: SegmentIndex, seqs: Int64Array) -> tuple[_Blobs, list[in
 
 def _read_blobs(core: Core, segment: Segment, blobs: _Blobs, found: dict[int, Payload]) -> None:
     """Read payloads of bytes, ascending in the file, near ones together, by the index alone."""
-    at = 0
-    while at < len(blobs):
-        start = end = blobs[at][1]
-        stop = at
-        while stop < len(blobs):
-            _, offset, length, _ = blobs[stop]
-            place_end = offset + NONCE_BYTES + length
-            if stop > at and (offset > end + GAP_BYTES_MAX or place_end - start > SPAN_BYTES_MAX):
-                break
-            end = place_end
-            stop += 1
-        data = read(core, segment, end - start, start)
-        for seq, offset, length, crc in blobs[at:stop]:
-            low = offset - start
-            both = data[low : low + NONCE_BYTES + length]
+    for low, high, start, size in _spans(blobs):
+        data = read(core, segment, size, start)
+        for seq, offset, length, crc in blobs[low:high]:
+            place = offset - start
+            both = data[place : place + NONCE_BYTES + length]
             if crc32c(both) != crc:
                 number = segment.index.frame_of(seq)
                 raise _payload_damage(segment, number, seq, offset, "other bytes")
             found[seq] = Blob(both[NONCE_BYTES:], both[:NONCE_BYTES])
-        at = stop
+
+
+def _spans(blobs: _Blobs) -> Iterator[tuple[int, int, int, int]]:
+    """Which blobs lie close enough together for one read: first, end, and their place and size."""
+    low = start = end = 0
+    for number, (_, offset, length, _) in enumerate(blobs):
+        if number > low and (
+            offset > end + GAP_BYTES_MAX or offset + NONCE_BYTES + length - start > SPAN_BYTES_MAX
+        ):
+            yield low, number, start, end - start
+            low = number
+        if number == low:
+            start = offset
+        end = offset + NONCE_BYTES + length
+    if blobs:
+        yield low, len(blobs), start, end - start
 
 
 def _payload(core: Core, segment: Segment, batch: BatchMeta, seq: int) -> Payload:

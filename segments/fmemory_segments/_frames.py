@@ -32,6 +32,9 @@ from fmemory_segments.event import LOC_ROW_BITS, NONCE_BYTES
 GROUP_BYTES_MAX: Final = 1 << 18
 GAP_BYTES_MAX: Final = 1 << 13
 GUESS_BYTES: Final = 1 << 14
+# Members of enums are slow to come by.
+_BATCH = int(FrameKind.BATCH)
+_LEDGER = int(FrameKind.LEDGER)
 
 
 def read_metas(core: Core, segment: Segment, numbers: Sequence[int]) -> Iterator[BatchMeta]:
@@ -44,19 +47,14 @@ def read_metas(core: Core, segment: Segment, numbers: Sequence[int]) -> Iterator
         LogCorrupt: A head or meta is not what was written.
         LogReadFailed: The system could not read.
     """
-    at = 0
-    while at < len(numbers):
-        group = _group(segment, numbers, at)
-        at += len(group)
-        low, high = min(group[0], group[-1]), max(group[0], group[-1])
-        start, end = segment.index.frame_offset(low), frame_end(segment, high)
-        if len(group) == 1:
-            yield _read_meta(core, segment, low)
+    for at, stop, low, high in _groups(segment, numbers):
+        if stop == at + 1:
+            yield _read_meta(core, segment, numbers[at], low, high - low)
             continue
-        view = memoryview(read(core, segment, end - start, start))
-        for number in group:
+        view = memoryview(read(core, segment, high - low, low))
+        for number in numbers[at:stop]:
             offset = segment.index.frame_offset(number)
-            yield _parse_meta(segment, number, view[offset - start :])
+            yield _parse_meta(segment, number, view[offset - low :], offset)
 
 
 def read_frames(
@@ -67,17 +65,12 @@ def read_frames(
     Raises:
         LogCorrupt, LogReadFailed: As `read_metas`.
     """
-    at = 0
-    while at < len(numbers):
-        group = _group(segment, numbers, at)
-        at += len(group)
-        start = segment.index.frame_offset(group[0])
-        size = frame_end(segment, group[-1]) - start
-        view = memoryview(read(core, segment, size, start))
-        for number in group:
+    for at, stop, start, end in _groups(segment, numbers):
+        view = memoryview(read(core, segment, end - start, start))
+        for number in numbers[at:stop]:
             low = segment.index.frame_offset(number) - start
             high = frame_end(segment, number) - start
-            yield number, *_parse_frame(segment, number, view[low:high])
+            yield number, *_parse_frame(segment, number, view[low:high], start + low)
 
 
 def read_frame(core: Core, segment: Segment, number: int) -> tuple[BatchMeta, memoryview]:
@@ -88,7 +81,7 @@ def read_frame(core: Core, segment: Segment, number: int) -> tuple[BatchMeta, me
     """
     offset = segment.index.frame_offset(number)
     view = memoryview(read(core, segment, frame_end(segment, number) - offset, offset))
-    return _parse_frame(segment, number, view)
+    return _parse_frame(segment, number, view, offset)
 
 
 def read_block(
@@ -269,49 +262,54 @@ def read_exactly_checked(core: Core, segment: Segment, size: int, offset: int) -
         raise read_failed(error, segment.path, offset) from error
 
 
-def _group(segment: Segment, numbers: Sequence[int], at: int) -> Sequence[int]:
-    """Frames from `numbers[at]` on that lie close enough together for one read."""
+def _groups(segment: Segment, numbers: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Frames, ascending or descending, that lie close enough together for one read.
+
+    Returns:
+        Of each group, first and end in `numbers`, and first and end in the file.
+    """
     offset_of = segment.index.frame_offset
-    end = at + 1
-    first = numbers[at]
-    while end < len(numbers):
-        low, high = min(first, numbers[end]), max(first, numbers[end])
-        if not -1 <= numbers[end] - numbers[end - 1] <= 1:
+    at = 0
+    while at < len(numbers):
+        low, high = offset_of(numbers[at]), frame_end(segment, numbers[at])
+        stop = at + 1
+        while stop < len(numbers):
+            start, end = offset_of(numbers[stop]), frame_end(segment, numbers[stop])
             # What lies between two is read along where that is cheaper than another read.
-            near, far = sorted((numbers[end - 1], numbers[end]))
-            if offset_of(far) - frame_end(segment, near) > GAP_BYTES_MAX:
+            gap = start - high if start >= low else low - end
+            if gap > GAP_BYTES_MAX or max(end, high) - min(start, low) > GROUP_BYTES_MAX:
                 break
-        if frame_end(segment, high) - offset_of(low) > GROUP_BYTES_MAX:
-            break
-        end += 1
-    return numbers[at:end]
+            low, high, stop = min(start, low), max(end, high), stop + 1
+        yield at, stop, low, high
+        at = stop
 
 
-def _read_meta(core: Core, segment: Segment, number: int) -> BatchMeta:
-    offset = segment.index.frame_offset(number)
-    size = frame_end(segment, number) - offset
+def _read_meta(core: Core, segment: Segment, number: int, offset: int, size: int) -> BatchMeta:
     view = read(core, segment, min(size, GUESS_BYTES), offset)
-    header = unpack_header(view, segment.header.salt, offset)
-    if header is not None and len(view) < header.data_start <= size:
-        view += read(core, segment, header.data_start - len(view), offset + len(view))
-    return _parse_meta(segment, number, memoryview(view))
+    if len(view) < size:
+        header = unpack_header(view, segment.header.salt, offset)
+        if header is not None and len(view) < header.data_start <= size:
+            view += read(core, segment, header.data_start - len(view), offset + len(view))
+    return _parse_meta(segment, number, memoryview(view), offset)
 
 
-def _parse_frame(segment: Segment, number: int, view: memoryview) -> tuple[BatchMeta, memoryview]:
-    batch = _parse_meta(segment, number, view)
+def _parse_frame(
+    segment: Segment, number: int, view: memoryview, offset: int
+) -> tuple[BatchMeta, memoryview]:
+    batch = _parse_meta(segment, number, view, offset)
     data = view[batch.header.data_start :]
-    if not data_ok(batch.header, data, segment.header.salt, segment.index.frame_offset(number)):
+    if not data_ok(batch.header, data, segment.header.salt, offset):
         raise frame_damage(segment, number, LogReason.DATA_CHECKSUM, "data with its checksum")
     return batch, data
 
 
-def _parse_meta(segment: Segment, number: int, view: memoryview) -> BatchMeta:
-    salt, offset = segment.header.salt, segment.index.frame_offset(number)
+def _parse_meta(segment: Segment, number: int, view: memoryview, offset: int) -> BatchMeta:
+    salt = segment.header.salt
     header = unpack_header(view[:FRAME_HEADER_BYTES], salt, offset)
-    kind = FrameKind.LEDGER if segment.header.is_compacted else FrameKind.BATCH
+    kind = _LEDGER if segment.header.is_compacted else _BATCH
     if header is None or header.kind != kind:
         raise frame_damage(segment, number, LogReason.FRAME_CHECKSUM, "a frame header")
-    if not _holds(segment, number, header):
+    if not segment.index.holds(number, header.first_seq, header.last_seq):
         first, last = segment.index.seqs_of_frame(number)
         got = f"{header.first_seq} to {header.last_seq}"
         raise frame_damage(segment, number, LogReason.FRAME_ORDER, f"seqs {first} to {last}", got)
@@ -324,16 +322,3 @@ def _parse_meta(segment: Segment, number: int, view: memoryview) -> BatchMeta:
         raise frame_damage(
             segment, number, LogReason.FRAME_CONTENT, "meta of these events", str(damage)
         ) from damage
-
-
-def _holds(segment: Segment, number: int, header: FrameHeader) -> bool:
-    """True if a frame holds the very events that the index says."""
-    first, last = header.first_seq, header.last_seq
-    if not segment.base_seq <= first <= last < segment.next_seq:
-        return False
-    frame_of = segment.index.frame_of
-    return (
-        frame_of(first) == number == frame_of(last)
-        and (first == segment.base_seq or frame_of(first - 1) == number - 1)
-        and (last == segment.next_seq - 1 or frame_of(last + 1) == number + 1)
-    )

@@ -32,6 +32,11 @@ class SegmentFlag(IntFlag):
     COMPACTED = 2
 
 
+# Members of enums are slow to come by.
+_MOVED_TAIL = int(SegmentFlag.MOVED_TAIL)
+_COMPACTED = int(SegmentFlag.COMPACTED)
+
+
 class SegmentHeader(NamedTuple):
     """A segment's header without magic, size, reserved bytes and CRC.
 
@@ -67,12 +72,12 @@ class SegmentHeader(NamedTuple):
     @property
     def took_tail(self) -> bool:
         """True if the segment took over its predecessor's tail from `base_seq` on."""
-        return bool(self.flags & SegmentFlag.MOVED_TAIL)
+        return bool(self.flags & _MOVED_TAIL)
 
     @property
     def is_compacted(self) -> bool:
         """True if it holds LEDGER and BLOCK frames; it counts where a manifest lists it."""
-        return bool(self.flags & SegmentFlag.COMPACTED)
+        return bool(self.flags & _COMPACTED)
 
 
 def pack_header(header: SegmentHeader) -> bytes:
