@@ -18,7 +18,7 @@ from fmemory._damage import problem_of
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.work import payload_bytes
 from fmemory.errors import LogCorrupt
-from fmemory.journal import Blob, Envelope, Erased, Payload, Reader
+from fmemory.journal import Blob, Envelope, Erased, Payload, Reader, RowRun
 from fmemory_segments import Stream
 
 __all__ = [
@@ -203,9 +203,10 @@ def _folded(reader: Reader, after: int, upto: int, stream: Stream | None) -> lis
     """Envelopes by way of the index, which has those of all but record events side by side."""
     found: list[Envelope] = []
     for item in reader.fold(after, upto, stream):
-        if isinstance(item, Envelope):
+        if type(item) is Envelope:
             found.append(item)
             continue
+        assert isinstance(item, RowRun)
         found += reader.envelopes(item.first_seq - 1, item.last_seq, stream=item.stream)
     found.sort(key=attrgetter("seq"))
     return found

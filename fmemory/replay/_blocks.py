@@ -50,8 +50,10 @@ def calls_in(blocks: Blocks, named: tuple[Call, ...]) -> tuple[Call, ...]:
         if type(block) is not Block or block.type != "tool_use":
             continue
         call_id = block.id if isinstance(block.id, str) else ""
-        # Most stand in both.
-        if not call_id or all(call_id != one.id for one in found):
+        for one in found if call_id else ():
+            if one.id == call_id:  # Most stand in both.
+                break
+        else:
             name = block.name if isinstance(block.name, str) else ""
             found = (*found, Call(call_id, name, block.input))
     return found
@@ -65,19 +67,21 @@ def answers_in(blocks: Blocks, call_id: str | None, *, is_error: bool) -> tuple[
         is_error: The message is marked as failed: that is its answers' mark where none has its own.
     """
     found = [one for one in blocks if type(one) is Block and one.type == "tool_result"]
-    if not found:
-        return ()
     if is_error and any(one.is_error is True for one in found):
         is_error = False
     spare = call_id if call_id is not None and len(found) == 1 else ""
-    answers = []
+    answers: list[Answer] = []
     for one in found:
-        answered = one.tool_use_id if isinstance(one.tool_use_id, str) else spare
-        failed = is_error or one.is_error is True
-        content = one.content
+        answered, content = one.tool_use_id, one.content
         if not isinstance(content, str):
             content = text_of_blocks(content if isinstance(content, list) else [content])
-        answers.append(answer_of(answered, content, is_error=failed))
+        answers.append(
+            answer_of(
+                answered if isinstance(answered, str) else spare,
+                content,
+                is_error=is_error or one.is_error is True,
+            )
+        )
     return tuple(answers)
 
 

@@ -31,6 +31,7 @@ _SENTENCES = re.compile(
     r")"
 )
 _LOOKED_AT = 4096
+_match = _SENTENCES.match
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +61,7 @@ def failure_in(text: str) -> str | None:
     >>> failure_in("\\nEXECUTION TIMED OUT\\n(Open file: n/a)")
     'EXECUTION TIMED OUT'
     """
-    found = _SENTENCES.match(text, 0, _LOOKED_AT)
+    found = _match(text, 0, _LOOKED_AT)
     return None if found is None else found.group(1)
 
 

@@ -8,8 +8,10 @@ for all ids; nothing is done row by row. This module does no I/O.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
@@ -61,6 +63,7 @@ Decoded = TypeVar("Decoded")
 
 _FRAME, _STREAM, _SLOT, _MATRIX, _SHAPE = range(5)
 _EMBEDDING = 3
+_SEQ = attrgetter("seq")
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE_IDS = msgspec.msgpack.Decoder(list[str]).decode
 _DECODE_ENVELOPES = msgspec.msgpack.Decoder(list[Envelope]).decode
@@ -378,16 +381,18 @@ class Seal:
         runs = cut_runs(
             self.index, self.ids(), self.timestamps, self._revisions, after, upto, stream
         )
-        envelopes = [
-            envelope
-            for envelope in self.envelopes()
-            if after < envelope.seq <= upto and (stream is None or envelope.stream == stream)
-        ]
+        envelopes = self.envelopes()
+        if stream is not None or after >= self.index.base_seq or upto < self.index.last_seq:
+            envelopes = [
+                envelope
+                for envelope in envelopes
+                if after < envelope.seq <= upto and (stream is None or envelope.stream == stream)
+            ]
         at = 0
         for run in runs:
-            while at < len(envelopes) and envelopes[at].seq < run.first_seq:
-                yield envelopes[at]
-                at += 1
+            end = bisect_left(envelopes, run.first_seq, at, key=_SEQ)
+            yield from envelopes[at:end]
+            at = end
             yield run
         yield from envelopes[at:]
 
