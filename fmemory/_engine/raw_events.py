@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from fmemory._damage import problem_of
+from fmemory._engine.pace import Pace
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.work import payload_bytes
 from fmemory.errors import LogCorrupt
@@ -82,7 +83,8 @@ def raw_events(
     Raises:
         StorageError: The store failed. What is damaged is told in `problem`.
 
-    Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of 65,536.
+    Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of 65,536 events
+        and about 8 MB of payloads.
     """
     pages = raw_pages(memory, stream=stream, upto=upto, types=types, wanted=wanted)
     return _apart(pages)
@@ -181,16 +183,23 @@ def _pages(
     problems: Mapping[int, str],
 ) -> Iterator[Page]:
     reader = memory._state.reader
+    pace = Pace(_EVENTS_PER_READ)
     for some in events:
-        for start in range(0, len(some), _EVENTS_PER_READ):
-            page = some[start : start + _EVENTS_PER_READ]
-            asked = [one.seq for one in page if wanted(one)]
-            if not problems:
-                yield page, _payloads(reader, asked)
-                continue
-            payloads = _payloads(reader, [seq for seq in asked if seq not in problems])
-            yield page, {**payloads, **problems}
+        start = 0
+        while start < len(some):
+            page = some[start : start + pace.count]
+            start += len(page)
+            asked = [one.seq for one in page if wanted(one) and one.seq not in problems]
+            payloads = _payloads(reader, asked)
+            pace.took(len(page), sum(map(_size, payloads.values())))
+            yield page, {**payloads, **problems} if problems else payloads
         del some  # before the next are read
+
+
+def _size(payload: Payload | str) -> int:
+    if type(payload) is Blob:
+        return len(payload.data)
+    return 0 if isinstance(payload, str) else payload_bytes(payload)
 
 
 def _some(events: Iterable[Envelope]) -> Iterator[list[Envelope]]:

@@ -24,6 +24,7 @@ from fmemory._engine import stored
 from fmemory._engine.cursors import CursorCodec
 from fmemory._engine.erasure import floor_of
 from fmemory._engine.events import event_of
+from fmemory._engine.pace import Pace
 from fmemory._engine.projection import Projection
 from fmemory._engine.rows import decode_page, decode_row
 from fmemory._engine.session_fold import SessionFold
@@ -293,26 +294,27 @@ class State:
         waiting: list[Envelope] = []
         rows = 0
         left = limit
+        pace = Pace(_EVENTS_PER_READ)
         for envelope in self.reader.envelopes(after, upto, stream=stream, backwards=backwards):
             if keep is not None and not keep(envelope):
                 continue
             waiting.append(envelope)
             rows += envelope.count if envelope.type == EventType.RECORDS_PUT else 0
-            if len(waiting) == _EVENTS_PER_READ or rows >= _ROWS_PER_READ:
-                yield from self._with_data(waiting)
+            if len(waiting) >= pace.count or rows >= _ROWS_PER_READ:
+                yield from self._with_data(waiting, pace)
                 waiting, rows = [], 0
             if left is not None:
                 # Before the next is looked at: it may be damaged, and nobody asked for it.
                 left -= 1
                 if left <= 0:
                     break
-        yield from self._with_data(waiting)
+        yield from self._with_data(waiting, pace)
 
     def event(self, seq: int) -> Event | None:
         """One event; None where there is none of that number."""
         if not 1 <= seq <= self.upto():
             return None
-        (event,) = self._with_data(list(self.reader.envelopes(seq - 1, seq)))
+        (event,) = self._with_data(list(self.reader.envelopes(seq - 1, seq)), Pace(1))
         return event
 
     def seq_at(self, time: datetime, where: str = "time") -> int:
@@ -499,10 +501,11 @@ class State:
                 high = middle - 1
         return low
 
-    def _with_data(self, envelopes: Sequence[Envelope]) -> Iterator[Event]:
+    def _with_data(self, envelopes: Sequence[Envelope], pace: Pace) -> Iterator[Event]:
         if not envelopes:
             return
         payloads = self.reader.payloads([envelope.seq for envelope in envelopes])
+        pace.took(len(payloads), sum(map(payload_bytes, payloads)))
         for envelope, payload in zip(envelopes, payloads, strict=True):
             yield event_of(envelope, payload)
 
