@@ -120,12 +120,12 @@ def messages_of(data: JsonObject) -> list[JsonObject]:
 
 
 def answers_of(message: JsonObject) -> tuple[Answer, ...]:
-    """Which calls a message answers, as `report` counts them: what the assistant says answers none.
+    """Which calls a message answers, as `report` counts them.
 
     >>> [one.is_error for one in answers_of({"role": "tool", "content": "EXECUTION TIMED OUT"})]
     [True]
     """
-    return () if message.get("role") == "assistant" else parts_of(message).answers
+    return parts_of(message).answers
 
 
 def is_error(message: JsonObject) -> bool:
