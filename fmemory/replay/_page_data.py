@@ -22,6 +22,7 @@ from fmemory.journal import Envelope
 from fmemory.log_models import ErasedRecord, Event
 from fmemory.replay._change_models import Change, Part
 from fmemory.replay._changes import ChangeFold
+from fmemory.replay._facts import time_ns
 from fmemory.replay._failures import is_failed_step
 from fmemory.replay._page_messages import exact, parts_of
 from fmemory_segments import FORGOTTEN
@@ -96,7 +97,7 @@ class PageEvents:
 
     def unreadable(self, envelope: Envelope, problem: str) -> JsonObject:
         """An event that is damaged: what is known of it."""
-        happened = envelope.occurred_at_ns or envelope.recorded_at_ns
+        happened = time_ns(envelope)
         return {
             "seq": envelope.seq,
             "at": happened // 1_000_000,

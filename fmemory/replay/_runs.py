@@ -323,6 +323,9 @@ class Sessions:
         """The run that a checkpoint or progress entry names, which need not be its event's."""
         if run is None or run.key[1] != run_id:
             run = self._run((session_id, run_id), fact)
+            # What the run writes outside of sessions belongs here from now on.
+            self._session_of_run[run_id] = session_id
+            self._current = None
         if checkpoint is None:
             return run
         if checkpoint.status == "in_progress" and checkpoint.completed_at_us is None:

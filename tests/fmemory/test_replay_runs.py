@@ -22,7 +22,7 @@ from fmemory import (
     RunStatus,
     SessionManifest,
 )
-from fmemory.replay import RunState, RunSummary, runs
+from fmemory.replay import RunState, RunSummary, report, runs
 from tests.fmemory.copy_tools import KINDS, opened_memories
 from tests.fmemory.replay_stores import Plain, answered, at, called, write_broken
 
@@ -221,3 +221,25 @@ def test_an_unknown_word_is_refused(wrong: dict[str, str], memory: JournalBacken
 
     (name,) = wrong
     assert str(caught.value).startswith(f"{name}: expected one of ")
+
+
+def test_runs_and_reports_agree_on_what_a_run_wrote_outside_of_its_sessions() -> None:
+    with fmemory.open(":memory:") as memory:
+        with fmemory.audit(run_id="r"):
+            memory.session("a").append_transcript_messages([Message("user", "x")])
+        with fmemory.audit(run_id="q"):
+            memory.session("b").append_progress_entry(ProgressEntry("r", "did"))
+        with fmemory.audit(run_id="r"):
+            memory.add_note("n", [1.0])
+            memory.session("a").append_transcript_messages([Message("user", "y")])
+            memory.add_note("m", [1.0])
+
+        told = {
+            one.session_id: (one.event_count, one.note_count)
+            for one in runs(memory)
+            if one.run_id == "r"
+        }
+        reported = {name: report(memory, "r", session_id=name).runs[0] for name in ("a", "b")}
+
+    assert told == {"a": (3, 1), "b": (2, 1)}
+    assert {name: (one.event_count, one.note_count) for name, one in reported.items()} == told

@@ -24,6 +24,16 @@ _idle: dict[tuple[int, int], list[int]] = {}
 _lock = threading.Lock()
 
 
+def _renew_lock() -> None:
+    """A thread that held it is not in the child."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def take(path: Path) -> int:
     """A descriptor to read a file by, for one reader at a time; to be given back, not closed.
 
