@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import islice
 from typing import ParamSpec, TypeVar
 
+from fmemory._fork_lock import ForkLock
 from fmemory.errors import ClosedStore
 
 __all__ = ["ITERATOR_PAGE_ITEMS", "WORKERS_MAX", "Runner"]
@@ -27,17 +27,7 @@ ITERATOR_PAGE_ITEMS = 200
 """Items that an async iterator takes from its sync twin at a time."""
 WORKERS_MAX = min(32, (os.cpu_count() or 1) + 4)
 
-_creation = threading.Lock()
-
-
-def _renew_lock() -> None:
-    # Another thread may have held it at the moment of the fork, and will never release it here.
-    global _creation
-    _creation = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+_creation = ForkLock()
 
 
 class Runner:

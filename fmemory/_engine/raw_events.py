@@ -147,9 +147,10 @@ def _envelopes(
     while after < upto:
         if ahead and ahead[-1][0].start <= after + 1:
             damaged, problem = ahead.pop()
-            for seq in range(after + 1, damaged.stop):
-                problems[seq] = problem
-                yield [Envelope(seq, (UNKNOWN,), 0, UNKNOWN, time_ns)]
+            for start in range(after + 1, damaged.stop, _EVENTS_PER_READ):
+                seqs = range(start, min(damaged.stop, start + _EVENTS_PER_READ))
+                problems.update(dict.fromkeys(seqs, problem))
+                yield [Envelope(seq, (UNKNOWN,), 0, UNKNOWN, time_ns) for seq in seqs]
             after = max(after, damaged.stop - 1)
             continue
         last = ahead[-1][0].start - 1 if ahead else upto
@@ -192,7 +193,10 @@ def _pages(
             asked = [one.seq for one in page if wanted(one) and one.seq not in problems]
             payloads = _payloads(reader, asked)
             pace.took(len(page), sum(map(_size, payloads.values())))
-            yield page, {**payloads, **problems} if problems else payloads
+            if problems:
+                told = [one.seq for one in page if one.seq in problems]
+                payloads.update((seq, problems[seq]) for seq in told)
+            yield page, payloads
         del some  # before the next are read
 
 

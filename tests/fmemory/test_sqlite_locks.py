@@ -8,9 +8,13 @@ closed, which gives up all locks of the process: the write-ahead log is then rem
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +24,7 @@ import pytest
 import fmemory
 from fmemory._target import config_of
 from fmemory.journals import SqliteMemoryBackend
+from fmemory.journals._sqlite import descriptors
 from fmemory.journals._sqlite.descriptors import is_sqlite
 
 pytest.importorskip("fcntl")
@@ -117,3 +122,30 @@ def open_files() -> list[str]:
         with suppress(FileNotFoundError):  # The one by which they are listed.
             found.append(str(one.readlink()))
     return found
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_looks_at_a_file_though_a_thread_of_its_parent_was_at_it(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    opened_and_closed(path)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with descriptors._lock:
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks beside threads, which is what this is about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        signal.alarm(30)  # Ends a child that waits for ever.
+        os._exit(7 if is_sqlite(path) else 1)
+    done.set()
+    thread.join()
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

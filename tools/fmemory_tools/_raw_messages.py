@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from fmemory._message_parts import text_of_blocks
 from fmemory_tools._console import BAD, print_line, print_text
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ StoredMessages: TypeAlias = "Mapping[tuple[int, int], JsonObject]"
 """Plain messages by their event and their place in it."""
 
 _TOLD = frozenset({"blocks", "content", "created_at", "id", "metadata", "role", "tool_calls"})
-"""Blocks, what they repeat, what the head of a message shows, and what importers keep beside it."""
+"""Blocks and what they may repeat, what a message's head shows, and what importers keep beside."""
 
 
 def stored_messages(memory: LogBackend, entries: Iterable[TranscriptEntry]) -> StoredMessages:
@@ -53,6 +54,8 @@ def _raw(message: JsonObject) -> list[JsonValue]:
     [{'role': 'tool', 'content': '4', 'tool_call_id': 'c'}]
     >>> _raw({"role": "user", "content": "hi", "blocks": [{"type": "text", "text": "hi"}]})
     [{'type': 'text', 'text': 'hi'}]
+    >>> _raw({"role": "user", "content": "ho", "blocks": [{"type": "text", "text": "hi"}]})
+    [{'type': 'text', 'text': 'hi'}, {'content': 'ho'}]
     """
     fields = {name: value for name, value in message.items() if value not in _NOTHING}
     blocks = _objects(message, "blocks")
@@ -64,6 +67,9 @@ def _raw(message: JsonObject) -> list[JsonValue]:
 def _untold(fields: JsonObject, blocks: Sequence[JsonObject]) -> list[JsonObject]:
     """The fields of a message that its blocks do not tell, as one object; none if they tell all."""
     rest = {name: value for name, value in fields.items() if name not in _TOLD}
+    content = fields.get("content")
+    if isinstance(content, str) and content.strip() not in text_of_blocks(blocks):
+        rest = {"content": content, **rest}
     told = {one for block in blocks for one in map(block.get, _IDS) if isinstance(one, str)}
     calls = _objects(fields, "tool_calls")
     untold = [one for one in calls if not isinstance(one, dict) or one.get("id") not in told]

@@ -11,9 +11,10 @@ and for each that is looked at meanwhile.
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 from typing import Final
+
+from fmemory._fork_lock import ForkLock
 
 HEADER_BYTES: Final = 100
 MAGIC: Final = b"SQLite format 3\x00"
@@ -21,17 +22,7 @@ _FLAGS: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINAR
 _HAS_POSIX_LOCKS: Final = os.name == "posix"
 
 _idle: dict[tuple[int, int], list[int]] = {}
-_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    """A thread that held it is not in the child."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+_lock = ForkLock()
 
 
 def take(path: Path) -> int:
