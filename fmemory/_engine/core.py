@@ -76,6 +76,7 @@ class Engine:
 
     def _commit(self, operations: Sequence[Operation[T]]) -> list[T]:
         outcomes: list[_Outcome] = []
+        drafts: list[Draft] = []
 
         def plan(txn: Txn) -> Sequence[Draft] | None:
             outcomes.clear()
@@ -83,13 +84,16 @@ class Engine:
                 work = Work(txn, self.projection, shared=len(operations) > 1)
                 for operation in operations:
                     outcomes.append(_run(operation, work))
-            return work.drafts or None
+            drafts[:] = work.drafts
+            return drafts or None
 
         deferral = current_deferral()
         # Only a sync before the answer can be put off; the other policies give none.
         deferred = deferral is not None and self.durability == "fsync"
         commit = self.journal.commit(plan, durability="os" if deferred else None)
         if commit is not None:
+            with self.lock:
+                self.projection.add(commit, drafts)
             if deferral is not None:
                 deferral.seq = max(deferral.seq, commit.last_seq)
             if self.auto_compactor is not None:

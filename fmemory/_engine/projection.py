@@ -11,7 +11,7 @@ deletion can see whether the fold holds anything forgotten, and folds anew if it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,8 +19,8 @@ import numpy as np
 from fmemory._engine.record_index import RecordIndex
 from fmemory._engine.session_fold import MetaFold, SessionFold
 from fmemory._engine.types import META, RECORDS, SESSION, EventType
-from fmemory.journal import Reader
-from fmemory_segments import FORGOTTEN, LOC_ROW_BITS, Envelope, RowRun, Stream
+from fmemory.journal import Commit, Draft, Reader
+from fmemory_segments import FORGOTTEN, LOC_ROW_BITS, Envelope, RowRun, Rows, Stream
 
 _LOC_ROW_BITS: Final = np.uint64(LOC_ROW_BITS)
 
@@ -91,7 +91,7 @@ class Projection:
     Not thread-safe: the engine guards it.
     """
 
-    __slots__ = ("_by_stream", "_folds", "_seq", "_seqs", "_stub_ends")
+    __slots__ = ("_by_stream", "_folds", "_own_first", "_own_last", "_seq", "_seqs", "_stub_ends")
 
     def __init__(self, *, by_stream: bool) -> None:
         self._by_stream = by_stream
@@ -99,6 +99,8 @@ class Projection:
         self._seqs: dict[Stream, int] = {}
         self._stub_ends: dict[Stream, int] = {}
         self._seq = 0
+        # The newest events that were folded as drafts, all of them between these two.
+        self._own_first = self._own_last = 0
 
     def records(self, reader: Reader, namespace: tuple[str, ...], upto: int) -> RecordsFold:
         """The records of a namespace as of `upto`."""
@@ -133,6 +135,38 @@ class Projection:
         self._fold(reader, stream, upto)
         return self._stub_ends.get(stream, 0)
 
+    def add(self, commit: Commit, drafts: Sequence[Draft]) -> None:
+        """Fold what was just appended, where it follows what is folded; else it is read when asked.
+
+        Cost: O(rows), and nothing is read.
+        """
+        by_stream, folds = self._by_stream, self._folds
+        if not by_stream and self._seq != commit.first_seq - 1:
+            return
+        try:
+            for seq, draft in enumerate(drafts, commit.first_seq):
+                stream = draft.stream
+                fold = folds.get(stream)
+                if fold is None and (draft.revision == 1 or not by_stream):
+                    fold = folds[stream] = _new_fold(stream)
+                if by_stream:
+                    if fold is None or fold.revision != draft.revision - 1:
+                        continue  # Never asked for, or others wrote to it meanwhile.
+                    self._seqs[stream] = seq
+                assert fold is not None
+                _apply_draft(fold, draft, seq, commit.recorded_at_ns)
+            if by_stream:
+                if commit.first_seq != self._own_last + 1:
+                    self._own_first = commit.first_seq
+                self._own_last = commit.last_seq
+            else:
+                self._seq = commit.last_seq
+        except BaseException:
+            folds.clear()
+            self._seqs.clear()
+            self._seq = self._own_last = 0
+            raise
+
     def record_count(self, reader: Reader, upto: int) -> int:
         """Live records of all namespaces."""
         for info in reader.streams((RECORDS,)):
@@ -150,6 +184,8 @@ class Projection:
         if fold is None:
             fold = self._folds[stream] = _new_fold(stream)
         after = self._seqs.get(stream, 0)
+        if self._own_first <= after + 1 and upto <= self._own_last:
+            return fold
         while after < upto:
             try:
                 is_doubted = False
@@ -206,6 +242,40 @@ def _apply(fold: StreamFold, item: Envelope | RowRun) -> None:
         fold.apply_run(item)
     else:
         fold.apply(item)
+
+
+def _apply_draft(fold: StreamFold, draft: Draft, seq: int, recorded_at_ns: int) -> None:
+    """As `_apply`, of what was a draft until it got this seq and time."""
+    payload = draft.payload
+    if isinstance(payload, Rows):
+        assert isinstance(fold, RecordsFold)
+        fold.revision = draft.revision
+        first, keys = seq << LOC_ROW_BITS, draft.keys
+        if len(keys) == 1:
+            fold.index.put_one(keys[0], payload.timestamps.item(), first)
+            return
+        locs = np.arange(first, first + len(keys), dtype=np.uint64)
+        fold.index.put(keys, payload.timestamps, locs)
+    else:
+        fold.apply(envelope_of(draft, seq, recorded_at_ns))
+
+
+def envelope_of(draft: Draft, seq: int, recorded_at_ns: int) -> Envelope:
+    """The envelope of a draft that gets this seq and time."""
+    return Envelope(
+        seq,
+        draft.stream,
+        draft.revision,
+        draft.type,
+        recorded_at_ns,
+        draft.occurred_at_ns,
+        draft.actor,
+        draft.run_id,
+        draft.reason,
+        draft.event_id,
+        draft.keys,
+        draft.count,
+    )
 
 
 def _is_forgotten_deletion(event: Envelope) -> bool:

@@ -62,7 +62,7 @@ class Column(Generic[Scalar]):
         self.array[size : size + count] = values
         self.size = size + count
 
-    def append(self, value: Scalar) -> None:
+    def append(self, value: float | bool) -> None:
         """Append one value, in a third of the time that `extend` takes for it."""
         size = self.size
         if size == len(self.array):
@@ -152,17 +152,22 @@ class RecordIndex:
     def put(self, ids: Sequence[str], timestamps: Float64Array, locs: UInt64Array) -> None:
         """Add live rows, whose locs are larger than any before. Cost: O(rows)."""
         count = len(ids)
-        self._live += count
         if count == 1:
-            self.ids.append(ids[0])
-            self._timestamps.append(timestamps[0])
-            self._locs.append(locs[0])
-            self._alive.append(np.True_)
+            self.put_one(ids[0], timestamps.item(), locs.item())
             return
+        self._live += count
         self.ids.extend(ids)
         self._timestamps.extend(timestamps, count)
         self._locs.extend(locs, count)
         self._alive.extend(np.True_, count)
+
+    def put_one(self, record_id: str, timestamp: float, loc: int) -> None:
+        """The same for one row."""
+        self._live += 1
+        self.ids.append(record_id)
+        self._timestamps.append(timestamp)
+        self._locs.append(loc)
+        self._alive.append(True)
 
     def delete(self, ids: Iterable[str]) -> None:
         """Make holes of these rows; unknown ids are passed over."""

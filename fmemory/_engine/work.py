@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from fmemory._audit import Audit
-from fmemory._engine.projection import Projection
+from fmemory._engine.projection import Projection, envelope_of
 from fmemory._engine.session_fold import MetaFold, SessionFold
 from fmemory._engine.stored import same_but_times, to_ns
 from fmemory._engine.types import EventType
@@ -230,7 +230,9 @@ class Work:
         """An event, drafts included; None where there is none of that number."""
         if seq > self._head:
             at = seq - self._head - 1
-            return self._envelope(self.drafts[at], seq) if at < len(self.drafts) else None
+            if at >= len(self.drafts):
+                return None
+            return envelope_of(self.drafts[at], seq, self.txn.now_ns)
         return next(iter(self.txn.envelopes(seq - 1, seq)), None)
 
     def repeat(self, first: int, last: int) -> Receipt:
@@ -271,23 +273,15 @@ class Work:
             namespace = tuple(labels)
             if namespace not in self._metas:
                 self._metas[namespace] = self.meta(namespace).copy()
-            self._metas[namespace].apply(self._envelope(draft, self._head + len(self.drafts)))
+            self._metas[namespace].apply(self._newest())
         elif kind == "session":
             if labels[0] not in self._sessions:
                 self._sessions[labels[0]] = self.session(labels[0]).copy()
-            self._sessions[labels[0]].apply(self._envelope(draft, self._head + len(self.drafts)))
+            self._sessions[labels[0]].apply(self._newest())
 
-    def _envelope(self, draft: Draft, seq: int) -> Envelope:
-        return Envelope(
-            seq,
-            draft.stream,
-            draft.revision,
-            draft.type,
-            self.txn.now_ns,
-            event_id=draft.event_id,
-            keys=draft.keys,
-            count=draft.count,
-        )
+    def _newest(self) -> Envelope:
+        """The last draft as an event."""
+        return envelope_of(self.drafts[-1], self._head + len(self.drafts), self.txn.now_ns)
 
 
 class _PendingRecords:

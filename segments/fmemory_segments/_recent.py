@@ -1,7 +1,8 @@
 """The metas of frames that were applied lately, so that nobody reads back what was just known.
 
-After a commit the engine folds the events it has written, and a follower reads them: both find them
-here. What an index was built from is dropped, except for the newest few frames.
+An index that is built after opening, or that takes in what others wrote, finds them here, and so
+does a follower of what this handle writes. What an index was built from is dropped, except for the
+newest few frames, and so is what lies before many appends.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ class Recent:
         if len(self._frames) > 2 * KEPT_FRAMES:
             known = bisect_right(self._first_seqs, upto)
             self._drop(min(known, len(self._frames) - KEPT_FRAMES))
+
+    def appended(self) -> None:
+        """This handle has appended: who did knows what, so only followers want it."""
+        if len(self._frames) > 2 * KEPT_FRAMES:
+            self._drop(len(self._frames) - KEPT_FRAMES)
 
     def clear(self) -> None:
         """Forget all."""

@@ -1,8 +1,9 @@
 """Threads of one handle that append at the same time: one takes the lock and does the work of all.
 
-Each system call hands the interpreter to another thread, so threads that each lock, look and unlock
-spend their time waiting for each other. Instead, who has the turn takes the lock once and also runs
-what was queued behind it; the others find their events written when the turn comes to them.
+Each system call hands the interpreter to another thread, so threads that each lock, look, unlock
+and sync spend their time waiting for each other. Instead, who has the turn takes the lock once,
+runs what was queued behind him, gives the turn to the first that came too late, syncs for all he
+has written for and wakes them: a thread sleeps once a write, and is woken when it is done.
 """
 
 from __future__ import annotations
@@ -32,16 +33,22 @@ class Request:
     Args:
         prepare: Makes the batch of the newest state, under the lock.
         time_ns: Time of its first event; None = now.
+
+    Attributes:
+        is_done: Another thread has run it.
+        has_turn: Another thread has given the turn to the one that waits here.
     """
 
-    __slots__ = ("_appended", "_error", "is_done", "prepare", "time_ns")
+    __slots__ = ("_appended", "_error", "_woken", "has_turn", "is_done", "prepare", "time_ns")
 
     def __init__(self, prepare: Prepare, time_ns: int | None = None) -> None:
         self.prepare = prepare
         self.time_ns = time_ns
         self.is_done = False
+        self.has_turn = False
         self._appended: Appended | None = None
         self._error: BaseException | None = None
+        self._woken: threading.Lock | None = None
 
     def run(self, append: Append) -> None:
         """Append it for the thread that waits, and keep what that raises for it."""
@@ -56,6 +63,26 @@ class Request:
         if self._error is not None:
             raise self._error
         return self._appended
+
+    @property
+    def last_seq(self) -> int:
+        """The last seq it was given; 0 if nothing was appended."""
+        return 0 if self._appended is None else self._appended[1]
+
+    def fall_asleep(self) -> None:
+        """From now on `wait` waits for `wake`."""
+        self._woken = threading.Lock()
+        self._woken.acquire()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until `wake`, or for so long; negative = however long. Whether it was woken."""
+        assert self._woken is not None
+        return self._woken.acquire(timeout=timeout_s)
+
+    def wake(self) -> None:
+        """End the wait, once."""
+        assert self._woken is not None
+        self._woken.release()
 
 
 class Turns:
@@ -81,6 +108,7 @@ class Turns:
         self._end = end
         self._busy = busy
         self._turn = threading.Lock()
+        self._guard = threading.Lock()  # Who queues up must not miss that the turn is given back.
         self._waiting: deque[Request] = deque()
 
     @property
@@ -88,62 +116,89 @@ class Turns:
         """Requests of threads that wait for their turn."""
         return len(self._waiting)
 
-    def take(self, request: Request, timeout_s: float) -> Appended | None:
+    def take(
+        self, request: Request, timeout_s: float, sync: Callable[[int], object] | None = None
+    ) -> Appended | None:
         """Append a batch, in this thread or in the one that has the turn now.
 
+        Args:
+            sync: Has events up to a seq on disk; called without the turn, before those are woken
+                for whom this thread has appended. None = they are woken at once.
+
         Raises:
-            LogError: As `busy` and `begin`; nothing was written.
+            LogError: As `busy` and `begin`; nothing was written. Or as `sync`.
             BaseException: What the append raises.
         """
         if not self._turn.acquire(blocking=False):
             started = time.monotonic()
-            self._wait(request, timeout_s)
-            if request.is_done:
-                self._turn.release()
+            if self._is_served(request, timeout_s):
                 return request.result()
-            self._withdraw(request)
             timeout_s -= time.monotonic() - started
+        served: list[Request] = []
         try:
-            self._begin(timeout_s)
             try:
-                appended = self._append(request.prepare, request.time_ns)
-                if self._waiting:
-                    self._append_waiting()
+                self._begin(timeout_s)
+                try:
+                    appended = self._append(request.prepare, request.time_ns)
+                    if self._waiting:
+                        self._serve(served)
+                finally:
+                    self._end()
             finally:
-                self._end()
+                self._pass_on()
+            if served and sync is not None:
+                sync(max(other.last_seq for other in served))
         finally:
-            self._turn.release()
+            for other in served:
+                other.wake()
         return appended
 
-    def _wait(self, request: Request, timeout_s: float) -> None:
-        """Queue a request and wait for the turn."""
-        self._waiting.append(request)
+    def _is_served(self, request: Request, timeout_s: float) -> bool:
+        """Queue a request: whether another thread has run it. If not, this thread has the turn."""
+        request.fall_asleep()
+        with self._guard:
+            if self._turn.acquire(blocking=False):
+                return False
+            self._waiting.append(request)
         try:
-            has_turn = self._turn.acquire(timeout=max(0.0, timeout_s))
+            is_woken = request.wait(max(0.0, timeout_s))
         except BaseException:
-            self._withdraw(request)
+            if not self._withdraw(request) and request.has_turn:
+                self._pass_on()
             raise
-        if has_turn:
-            return
-        if self._withdraw(request):
-            raise self._busy(timeout_s)
-        self._turn.acquire()  # It is being appended, by one who has the lock already.
+        if not is_woken:
+            if self._withdraw(request):
+                raise self._busy(timeout_s)
+            request.wait(-1)  # It is being appended, by one who has the lock already.
+        return request.is_done
 
     def _withdraw(self, request: Request) -> bool:
         """Take a request out of the queue; False if another thread has taken it."""
-        try:
-            self._waiting.remove(request)
-        except ValueError:
-            return False
-        return True
+        with self._guard:
+            try:
+                self._waiting.remove(request)
+            except ValueError:
+                return False
+            return True
 
-    def _append_waiting(self) -> None:
+    def _serve(self, served: list[Request]) -> None:
         """Append what was queued meanwhile; what is queued from now on takes the next turn."""
         if threading.current_thread() is threading.main_thread():
             return  # An interrupt strikes this thread, and must not strike another's batch.
         for _ in range(min(len(self._waiting), TAKEN_MAX)):
             try:
-                request = self._waiting.popleft()
+                other = self._waiting.popleft()
             except IndexError:
                 return  # The last one was withdrawn.
-            request.run(self._append)
+            served.append(other)
+            other.run(self._append)
+
+    def _pass_on(self) -> None:
+        """Give the turn to who has waited longest, or back."""
+        with self._guard:
+            if self._waiting:
+                following = self._waiting.popleft()
+                following.has_turn = True
+                following.wake()
+            else:
+                self._turn.release()

@@ -92,13 +92,16 @@ class Writer:
                 f"durability: expected one of {DURABILITIES}, got {wanted!r}; nothing was written",
                 reason=LogReason.INVALID_DRAFT,
             )
+        sync = self._group.sync if wanted == "fsync" else None
         appended = self._turns.take(
-            Request(prepare, time_ns), options.lock_timeout_s if timeout_s is None else timeout_s
+            Request(prepare, time_ns),
+            options.lock_timeout_s if timeout_s is None else timeout_s,
+            sync,
         )
         if appended is None:
             return None
         first_seq, last_seq, recorded_at_ns = appended
-        durable = wanted == "fsync" and self._group.sync(last_seq) >= last_seq
+        durable = sync is not None and sync(last_seq) >= last_seq
         if wanted == "interval":
             interval.touch()
         return Commit(first_seq, last_seq, recorded_at_ns, durable)
@@ -178,6 +181,7 @@ class Writer:
         with core.tail_lock:
             write_batch(core, segment, finished)
             apply_frames(segment, finished.frames, core.streams, core.recent, core)
+            core.recent.appended()
         return first_seq, core.head_seq, recorded_at_ns
 
     def _segment_for(self, prepared: PreparedBatch) -> Segment:

@@ -132,36 +132,96 @@ def test_request_that_is_being_appended_is_waited_for_beyond_its_time() -> None:
     recorder = Recorder()
     inside, go_on = threading.Event(), threading.Event()
 
-    class LateTurn:
-        """The turn, for one whose time runs out while his batch is being appended."""
+    class LateRequest(Request):
+        """One whose time runs out while his batch is being appended."""
 
-        def __init__(self) -> None:
-            self.lock = threading.Lock()
-            self.release = self.lock.release
-
-        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-            if not blocking or timeout < 0:
+        def wait(self, timeout_s: float) -> bool:
+            if timeout_s < 0:
                 go_on.set()  # That is: he goes on waiting, although his time is over.
-                return self.lock.acquire(blocking)
+                return super().wait(timeout_s)
             assert inside.wait(WAIT_S)
             return False
 
     def slow(_head_seq: int, _now_ns: int) -> PreparedBatch | None:
-        go_on.clear()
         inside.set()
         assert go_on.wait(WAIT_S)
         return None
 
-    recorder.turns._turn = LateTurn()  # type: ignore[assignment]
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(recorder.take, 0)
         assert recorder.entered.wait(WAIT_S)
-        second = pool.submit(recorder.turns.take, Request(slow, 1), 0.0)
+        second = pool.submit(recorder.turns.take, LateRequest(slow, 1), 0.0)
         until(lambda: recorder.turns.waiting == 1)
         recorder.let_go.set()
         assert second.result(WAIT_S) == (1, 1, 1)
         assert first.result(WAIT_S) == (0, 0, 0)
     assert recorder.steps == ["begin", "append 0", "append 1", "end"]
+
+
+def test_who_was_appended_for_is_woken_when_it_is_synced_and_the_turn_is_free_meanwhile() -> None:
+    recorder = Recorder()
+    synced: list[int] = []
+    inside, go_on = threading.Event(), threading.Event()
+
+    def sync(upto: int) -> None:
+        synced.append(upto)
+        inside.set()
+        assert go_on.wait(WAIT_S)
+
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(recorder.turns.take, Request(nothing, 0), WAIT_S, sync)
+        assert recorder.entered.wait(WAIT_S)
+        second = pool.submit(recorder.turns.take, Request(nothing, 1), WAIT_S, sync)
+        until(lambda: recorder.turns.waiting == 1)
+        recorder.let_go.set()
+        assert inside.wait(WAIT_S)
+        assert pool.submit(recorder.take, 2).result(WAIT_S) == (2, 2, 2)
+        assert (synced, first.done(), second.done()) == ([1], False, False)
+        go_on.set()
+        assert [first.result(WAIT_S), second.result(WAIT_S)] == [(0, 0, 0), (1, 1, 1)]
+    assert recorder.steps == ["begin", "append 0", "append 1", "end", "begin", "append 2", "end"]
+
+
+def test_sync_that_fails_is_told_to_who_synced_and_the_others_are_woken() -> None:
+    recorder = Recorder()
+
+    def sync(_upto: int) -> None:
+        raise OSError("disk")
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(recorder.turns.take, Request(nothing, 0), WAIT_S, sync)
+        assert recorder.entered.wait(WAIT_S)
+        second = pool.submit(recorder.turns.take, Request(nothing, 1), WAIT_S, sync)
+        until(lambda: recorder.turns.waiting == 1)
+        recorder.let_go.set()
+        with pytest.raises(OSError, match="disk"):
+            first.result(WAIT_S)
+        assert second.result(WAIT_S) == (1, 1, 1)  # His own sync will tell him.
+
+
+@pytest.mark.parametrize("threads", [2, 8, 32])
+def test_turn_is_never_lost_among_threads_that_come_and_give_up(threads: int) -> None:
+    recorder = Recorder()
+    recorder.entered.set()
+
+    def write(thread: int) -> tuple[int, int]:
+        done = busy = 0
+        for number in range(60):
+            number += 1_000 * thread
+            try:
+                assert recorder.take(number, timeout_s=(number % 3) * 1e-4) == (number,) * 3
+                done += 1
+            except StoreBusy:
+                busy += 1
+        return done, busy
+
+    with ThreadPoolExecutor(threads) as pool:
+        counts = list(pool.map(write, range(threads)))
+    assert sum(done + busy for done, busy in counts) == 60 * threads
+    appended = [step for step in recorder.steps if step.startswith("append")]
+    assert len(set(appended)) == len(appended) == sum(done for done, _ in counts)
+    assert recorder.steps.count("begin") == recorder.steps.count("end")
+    assert (recorder.take(99_999), recorder.turns.waiting) == ((99_999,) * 3, 0)
 
 
 def test_main_thread_appends_no_batch_but_its_own() -> None:
