@@ -30,6 +30,10 @@ from fmemory import (
     ScanRequest,
     SessionManifest,
 )
+from fmemory._engine.projection import Projection
+from fmemory.journal import Commit, Draft
+from fmemory_segments import Blob, Envelope, Stream
+from fmemory_segments.compaction import ErasedEvent
 
 TARGETS: dict[str, Callable[[Path], str]] = {
     "segments": lambda folder: str(folder / "log"),
@@ -162,3 +166,59 @@ def test_own_writes_of_many_threads_fold_to_what_a_reader_folds(
         list(pool.map(lambda name: write_of_every_kind(memory, name), names))
     assert state_of(memory, names) == state_of(handles[1], names)
     assert len(memory.scan(ScanRequest()).records) == 2 * len(names)
+
+
+class Told:
+    """A reader that has these events, and notes which of them it was asked for."""
+
+    def __init__(self, *events: Envelope) -> None:
+        self.events = events
+        self.asked: list[tuple[int, int]] = []
+
+    def fold(self, after: int, upto: int, stream: Stream | None = None) -> Iterator[Envelope]:
+        self.asked.append((after, upto))
+        wanted = [one for one in self.events if after < one.seq <= upto]
+        return iter([one for one in wanted if stream in (None, one.stream)])
+
+    def erased(self, *_: object) -> Iterator[ErasedEvent]:
+        return iter(())
+
+
+def own_draft(name: str, revision: int) -> Draft:
+    return Draft(("own", name), revision, "a.b", Blob(b""))
+
+
+def appended(seq: int) -> Commit:
+    return Commit(seq, seq, 0, durable=True)
+
+
+def test_a_draft_that_does_not_follow_what_is_folded_of_its_stream_is_read_when_asked() -> None:
+    """Threads are told of their commits in any order."""
+    events = [Envelope(seq, ("own", "a"), seq, "a.b", 0) for seq in (1, 2, 3)]
+    reader: Any = Told(*events)
+    projection = Projection(by_stream=True)
+    for seq in (2, 1, 3):
+        projection.add(appended(seq), [own_draft("a", seq)])
+    assert projection.revision(reader, ("own", "a"), 3) == 3
+    assert reader.asked == [(1, 3)]
+
+
+def test_a_stream_whose_first_event_is_the_handles_own_is_never_read() -> None:
+    reader: Any = Told()
+    projection = Projection(by_stream=True)
+    projection.add(appended(1), [own_draft("a", 1)])
+    projection.add(appended(2), [own_draft("b", 1)])
+    projection.add(appended(3), [own_draft("a", 2)])
+    found = [projection.revision(reader, ("own", name), 3) for name in ("a", "b", "c")]
+    assert (found, reader.asked) == ([2, 1, 0], [])
+
+
+@pytest.mark.parametrize("by_stream", [False, True])
+def test_an_event_of_another_writer_between_own_ones_is_read(by_stream: bool) -> None:
+    events = [Envelope(2, ("own", "a"), 2, "a.b", 0), Envelope(3, ("own", "a"), 3, "a.b", 0)]
+    reader: Any = Told(*events)
+    projection = Projection(by_stream=by_stream)
+    projection.add(appended(1), [own_draft("a", 1)])
+    projection.add(appended(3), [own_draft("a", 3)])
+    assert projection.revision(reader, ("own", "a"), 3) == 3
+    assert reader.asked == [(1, 3)]
