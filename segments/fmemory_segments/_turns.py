@@ -161,15 +161,14 @@ class Turns:
                 return False
             self._waiting.append(request)
         try:
-            is_woken = request.wait(max(0.0, timeout_s))
+            if not request.wait(max(0.0, timeout_s)):
+                if self._withdraw(request):
+                    raise self._busy(timeout_s)
+                request.wait(-1)  # It is being appended, by one who has the lock already.
         except BaseException:
             if not self._withdraw(request) and request.has_turn:
                 self._pass_on()
             raise
-        if not is_woken:
-            if self._withdraw(request):
-                raise self._busy(timeout_s)
-            request.wait(-1)  # It is being appended, by one who has the lock already.
         return request.is_done
 
     def _withdraw(self, request: Request) -> bool:

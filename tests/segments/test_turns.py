@@ -199,6 +199,37 @@ def test_sync_that_fails_is_told_to_who_synced_and_the_others_are_woken() -> Non
         assert second.result(WAIT_S) == (1, 1, 1)  # His own sync will tell him.
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_turn_that_reaches_an_interrupted_thread_is_given_on(is_late: bool) -> None:
+    recorder = Recorder()
+
+    class Interrupted(Request):
+        """One whose thread is interrupted when the turn has just been given to it."""
+
+        def wait(self, timeout_s: float) -> bool:
+            if is_late and timeout_s >= 0:
+                until(lambda: self.has_turn)
+                return False
+            assert super().wait(WAIT_S)
+            raise KeyboardInterrupt
+
+    def queue_one(_head_seq: int, _now_ns: int) -> PreparedBatch | None:
+        recorder.entered.set()
+        for wanted in (Interrupted(nothing, 1), Request(nothing, 2)):
+            count = recorder.turns.waiting + 1
+            futures.append(pool.submit(recorder.turns.take, wanted, WAIT_S))
+            until(lambda count=count: recorder.turns.waiting == count)  # type: ignore[misc]
+        return None
+
+    with ThreadPoolExecutor(2) as pool:
+        futures: list[Future[Appended | None]] = []
+        assert recorder.turns.take(Request(queue_one, 0), WAIT_S) == (0, 0, 0)
+        with pytest.raises(KeyboardInterrupt):
+            futures[0].result(WAIT_S)
+        assert futures[1].result(WAIT_S) == (2, 2, 2)
+    assert recorder.take(3) == (3, 3, 3)
+
+
 @pytest.mark.parametrize("threads", [2, 8, 32])
 def test_turn_is_never_lost_among_threads_that_come_and_give_up(threads: int) -> None:
     recorder = Recorder()
