@@ -192,7 +192,7 @@ def _pages(
             start += len(page)
             asked = [one.seq for one in page if wanted(one) and one.seq not in problems]
             payloads = _payloads(reader, asked)
-            pace.took(len(page), sum(map(_size, payloads.values())))
+            pace.took(len(page), _bytes_of(payloads.values()))
             if problems:
                 told = [one.seq for one in page if one.seq in problems]
                 payloads.update((seq, problems[seq]) for seq in told)
@@ -200,10 +200,12 @@ def _pages(
         del some  # before the next are read
 
 
-def _size(payload: Payload | str) -> int:
-    if type(payload) is Blob:
-        return len(payload.data)
-    return 0 if isinstance(payload, str) else payload_bytes(payload)
+def _bytes_of(payloads: Iterable[Payload | str]) -> int:
+    sizes = [
+        len(one.data) if type(one) is Blob else 0 if isinstance(one, str) else payload_bytes(one)
+        for one in payloads
+    ]
+    return sum(sizes)
 
 
 def _some(events: Iterable[Envelope]) -> Iterator[list[Envelope]]:

@@ -67,6 +67,8 @@ def answers_in(blocks: Blocks, call_id: str | None, *, is_error: bool) -> tuple[
         is_error: The message is marked as failed: that is its answers' mark where none has its own.
     """
     found = [one for one in blocks if type(one) is Block and one.type == "tool_result"]
+    if not found:
+        return ()
     if is_error and any(one.is_error is True for one in found):
         is_error = False
     spare = call_id if call_id is not None and len(found) == 1 else ""

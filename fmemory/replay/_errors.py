@@ -127,7 +127,8 @@ class Calls:
         return self._left + sorted(waiting, key=lambda made: made.seq)
 
     def _add_message(self, fact: Fact, message: MessageFact, *, in_scope: bool) -> None:
-        for answer in message.answers:
+        calls, answers = message.told()
+        for answer in answers:
             # Ids come again: an answer is that of the nearest open call before it.
             waiting = self._waiting.get(answer.call_id)
             made = waiting.pop() if waiting else None
@@ -136,7 +137,7 @@ class Calls:
                 failures.error_count += 1
                 if failures.first is None:
                     failures.first = self._begin(fact, self._error(fact, answer, made))
-        for call in message.calls:
+        for call in calls:
             made = _Made(fact.event.seq, call.id, call.name, bytes(call.arguments), in_scope)
             self._waiting.setdefault(call.id, []).append(made)
         if message.role == "assistant":

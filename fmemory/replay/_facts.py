@@ -97,11 +97,11 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     role: str
     content: str
     blocks: Blocks
-    name: msgspec.Raw
+    name: object
     tool_calls: tuple[Call, ...]
     tool_call_id: str | None
     is_error: bool
-    id: msgspec.Raw
+    id: object
     created_at_us: int | None
 
     @property
@@ -112,16 +112,15 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     @property
     def calls(self) -> tuple[Call, ...]:
         """Tool calls it makes, each once, whether in fields or in blocks."""
-        return self.told[0]
+        return self.told()[0]
 
     @property
     def answers(self) -> tuple[Answer, ...]:
         """Tool calls it answers, each with whether it failed."""
-        return self.told[1]
+        return self.told()[1]
 
-    @property
     def told(self) -> tuple[tuple[Call, ...], tuple[Answer, ...]]:
-        """`calls` and `answers`."""
+        """`calls` and `answers`, for whoever wants both."""
         blocks = self.blocks
         calls = calls_in(blocks, self.tool_calls) if blocks else self.tool_calls
         if self.role == "assistant":

@@ -383,15 +383,18 @@ def _add_messages(
 ) -> None:
     """Fold the messages of one event; `callers` are the runs whose calls wait for an answer."""
     for message in messages:
-        calls, answers = message.told
+        calls, answers = message.told()
         for answer in answers:
             # A run may answer what one before it left open, and ids come again: an answer is that
             # of the nearest open call before it.
             waiting = callers.get(answer.call_id)
-            caller = waiting.pop() if waiting else None
-            if caller is not None:
-                caller.unanswered_count -= 1
-            if run is not None and answer.failed:
+            if waiting is not None:
+                caller = waiting.pop()
+                if caller is not None:
+                    caller.unanswered_count -= 1
+                if not waiting:
+                    del callers[answer.call_id]
+            if run is not None and (answer.is_error or answer.failure is not None):
                 run.error_count += 1
         for call in calls:
             waiting = callers.get(call.id)

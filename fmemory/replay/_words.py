@@ -82,10 +82,11 @@ def _of_messages(messages: tuple[MessageFact, ...]) -> str:
         return "no messages"
     last = messages[-1]
     count = f"{len(messages)} messages, last " if len(messages) > 1 else ""
-    role = "result" if last.answers and last.role == "user" else last.role
-    words = short(last.answers[-1].words if last.answers else last.words)
-    calls = ", ".join(f"{call.name}({arguments_of(bytes(call.arguments))})" for call in last.calls)
-    failed = "error: " if any(one.failed for one in last.answers) or last.is_error else ""
+    made, answers = last.told()
+    role = "result" if answers and last.role == "user" else last.role
+    words = short(answers[-1].words if answers else last.words)
+    calls = ", ".join(f"{call.name}({arguments_of(bytes(call.arguments))})" for call in made)
+    failed = "error: " if any(one.failed for one in answers) or last.is_error else ""
     shown = " ".join(part for part in (words, f"[{calls}]" if calls else "") if part)
     return f"{count}{role}: {failed}{shown}"
 

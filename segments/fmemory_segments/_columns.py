@@ -401,15 +401,17 @@ class SegmentIndex:
         start, length, crc, _embedding = SLOT_COLUMN.unpack_from(self._slot_bytes, 16 * slot)
         return BlobAt(self.frame_offset(frame) + start, length, crc)
 
-    def seqs_of(self, stream: Stream) -> Int64Array:
-        """Seqs of the stream's events in this segment, ascending.
+    def seqs_of(self, stream: Stream, first_seq: int, last_seq: int) -> Int64Array:
+        """Seqs of the stream's events among these events of the segment, ascending.
 
-        Cost: O(events of the segment), about 0.3 ms a million.
+        Cost: O(events looked at), about 1 ms a million.
         """
         number = self._stream_numbers.get(stream)
         if number is None:
             return np.zeros(0, np.int64)
-        return np.flatnonzero(self.events[:, _STREAM] == number) + self.base_seq
+        base_seq = self.base_seq
+        numbers = self.events[first_seq - base_seq : last_seq + 1 - base_seq, _STREAM]
+        return np.flatnonzero(numbers == number) + first_seq
 
     def has_stream(self, stream: Stream) -> bool:
         """True if the segment has an event of this stream."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_payload, payload_extent
 from fmemory_segments._catalog import Vanished
-from fmemory_segments._columns import SHAPE_BLOB, Int64Array, SegmentIndex
+from fmemory_segments._columns import SHAPE_BLOB, BlobAt, Int64Array, SegmentIndex
 from fmemory_segments._compacted_index import CompactedIndex
 from fmemory_segments._compacted_read import read_row_payloads
 from fmemory_segments._core import Core, Segment
@@ -229,8 +229,7 @@ def _frame_numbers(segment: Segment, after: int, upto: int, stream: Stream | Non
         return ()
     if stream is None:
         return range(index.frame_of(low), index.frame_of(high) + 1)
-    seqs = index.seqs_of(stream)
-    seqs = seqs[(seqs >= low) & (seqs <= high)]
+    seqs = index.seqs_of(stream, low, high)
     frames = index.events[seqs - segment.base_seq, 0]
     # Ascending; and np.unique would import numpy.ma, which takes as long as many a read.
     return list(dict.fromkeys(frames.tolist()))
@@ -347,7 +346,10 @@ def _read_payloads(
     index = segment.index
     if len(seqs) < COLUMNS_MIN:
         places = [(seq, index.blob(seq)) for seq in seqs]
-        blobs = [(seq, *place) for seq, place in places if place is not None]
+        blobs = _Blobs([], [], [], [])
+        for seq, place in places:
+            if place is not None:
+                blobs.add(seq, place)
         others = [seq for seq, place in places if place is None]
     else:
         blobs, others = _blob_places(index, np.array(seqs, np.int64))
@@ -365,8 +367,25 @@ def _read_payloads(
     found.update(read_row_payloads(core, segment, puts))
 
 
-_Blobs: TypeAlias = list[tuple[int, int, int, int]]
-"""Seq, offset in the file of nonce and bytes, length of the bytes, crc of both."""
+class _Blobs(NamedTuple):
+    """Payloads of bytes, ascending in the file, column by column.
+
+    Attributes:
+        starts: Offset in the file of nonce and bytes.
+        ends: Offset behind them.
+        crcs: Of both.
+    """
+
+    seqs: list[int]
+    starts: list[int]
+    ends: list[int]
+    crcs: list[int]
+
+    def add(self, seq: int, place: BlobAt) -> None:
+        self.seqs.append(seq)
+        self.starts.append(place.offset)
+        self.ends.append(place.offset + NONCE_BYTES + place.length)
+        self.crcs.append(place.crc)
 
 
 def _blob_places(index: SegmentIndex, seqs: Int64Array) -> tuple[_Blobs, list[int]]:
@@ -377,39 +396,39 @@ def _blob_places(index: SegmentIndex, seqs: Int64Array) -> tuple[_Blobs, list[in
     # Both kinds of index have the same first three columns.
     slots = index.slots.take(events[:, _SLOT], 0)
     frames = index.packed_frame_offsets.take(events[:, _FRAME]).astype(np.int64)
-    offsets = frames * ALIGNMENT + slots[:, _START]
-    columns = (seqs[are_blobs], offsets, slots[:, _LENGTH], slots[:, _CRC])
-    blobs = list(zip(*[column.tolist() for column in columns], strict=True))
-    return blobs, seqs[~are_blobs].tolist()
+    starts = frames * ALIGNMENT + slots[:, _START]
+    ends = starts + (slots[:, _LENGTH] + np.int64(NONCE_BYTES))
+    columns = (seqs[are_blobs], starts, ends, slots[:, _CRC])
+    return _Blobs(*[column.tolist() for column in columns]), seqs[~are_blobs].tolist()
 
 
 def _read_blobs(core: Core, segment: Segment, blobs: _Blobs, found: dict[int, Payload]) -> None:
-    """Read payloads of bytes, ascending in the file, near ones together, by the index alone."""
-    for low, high, start, size in _spans(blobs):
-        data = read(core, segment, size, start)
-        for seq, offset, length, crc in blobs[low:high]:
-            place = offset - start
-            both = data[place : place + NONCE_BYTES + length]
-            if crc32c(both) != crc:
-                number = segment.index.frame_of(seq)
-                raise _payload_damage(segment, number, seq, offset, "other bytes")
-            found[seq] = Blob(both[NONCE_BYTES:], both[:NONCE_BYTES])
+    """Read payloads of bytes, near ones together, by the index alone."""
+    for low, high in _spans(blobs):
+        seqs, starts, ends, crcs = [column[low:high] for column in blobs]
+        first = starts[0]
+        data = read(core, segment, ends[-1] - first, first)
+        places = zip(starts, ends, strict=True)
+        wholes = [data[start - first : end - first] for start, end in places]
+        got = list(map(crc32c, wholes))
+        if got != crcs:
+            wrong = next(at for at, crc in enumerate(got) if crc != crcs[at])
+            number = segment.index.frame_of(seqs[wrong])
+            raise _payload_damage(segment, number, seqs[wrong], starts[wrong], "other bytes")
+        payloads = [Blob(whole[NONCE_BYTES:], whole[:NONCE_BYTES]) for whole in wholes]
+        found.update(zip(seqs, payloads, strict=True))
 
 
-def _spans(blobs: _Blobs) -> Iterator[tuple[int, int, int, int]]:
-    """Which blobs lie close enough together for one read: first, end, and their place and size."""
-    low = start = end = 0
-    for number, (_, offset, length, _) in enumerate(blobs):
-        if number > low and (
-            offset > end + GAP_BYTES_MAX or offset + NONCE_BYTES + length - start > SPAN_BYTES_MAX
-        ):
-            yield low, number, start, end - start
-            low = number
-        if number == low:
-            start = offset
-        end = offset + NONCE_BYTES + length
-    if blobs:
-        yield low, len(blobs), start, end - start
+def _spans(blobs: _Blobs) -> Iterator[tuple[int, int]]:
+    """Which blobs lie close enough together for one read: number of the first, and the end."""
+    if not blobs.seqs:
+        return
+    low, (first, *starts), ends = 0, blobs.starts, blobs.ends
+    for number, (start, end, before) in enumerate(zip(starts, ends[1:], ends, strict=False), 1):
+        if start - before > GAP_BYTES_MAX or end - first > SPAN_BYTES_MAX:
+            yield low, number
+            low, first = number, start
+    yield low, len(ends)
 
 
 def _payload(core: Core, segment: Segment, batch: BatchMeta, seq: int) -> Payload:

@@ -234,16 +234,18 @@ def unpack_header(view: Buffer, salt: int, offset: int) -> FrameHeader | None:
 
     Cost: about 1 µs.
     """
-    if view[:4] != FRAME_MAGIC or len(view) < FRAME_HEADER_BYTES:
+    if len(view) < FRAME_HEADER_BYTES:
         return None
     header = FrameHeader._make(_HEADER.unpack_from(view))
+    if header.magic != FRAME_MAGIC:
+        return None
     if crc32c(view[:60], crc32c(_SEED.pack(salt, offset))) != header.head_crc:
         return None
-    if header.kind != _SEAL and frame_bytes(header) > FRAME_BYTES_MAX:
-        return None
-    if header.meta_bytes > REGION_BYTES_MAX or header.data_bytes > REGION_BYTES_MAX:
-        return None
-    return header
+    if header.kind == _SEAL:
+        fits = max(header.meta_bytes, header.data_bytes) <= REGION_BYTES_MAX
+    else:
+        fits = frame_bytes(header) <= FRAME_BYTES_MAX
+    return header if fits else None
 
 
 def meta_ok(header: FrameHeader, meta: Buffer, salt: int, offset: int) -> bool:

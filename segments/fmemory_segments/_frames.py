@@ -8,6 +8,7 @@ before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 from fmemory_segments._batch import BatchMeta, decode_meta
@@ -268,20 +269,28 @@ def _groups(segment: Segment, numbers: Sequence[int]) -> Iterator[tuple[int, int
     Returns:
         Of each group, first and end in `numbers`, and first and end in the file.
     """
-    offset_of = segment.index.frame_offset
-    at = 0
-    while at < len(numbers):
-        low, high = offset_of(numbers[at]), frame_end(segment, numbers[at])
-        stop = at + 1
-        while stop < len(numbers):
-            start, end = offset_of(numbers[stop]), frame_end(segment, numbers[stop])
-            # What lies between two is read along where that is cheaper than another read.
-            gap = start - high if start >= low else low - end
-            if gap > GAP_BYTES_MAX or max(end, high) - min(start, low) > GROUP_BYTES_MAX:
-                break
-            low, high, stop = min(start, low), max(end, high), stop + 1
-        yield at, stop, low, high
-        at = stop
+    at = low = high = 0
+    for place, (start, end) in enumerate(map(_extent, repeat(segment), numbers)):
+        if place == at:
+            low, high = start, end
+            continue
+        is_behind = start >= low
+        gap, size = (start - high, end - low) if is_behind else (low - end, high - start)
+        # What lies between two is read along where that is cheaper than another read.
+        if gap > GAP_BYTES_MAX or size > GROUP_BYTES_MAX:
+            yield at, place, low, high
+            at, low, high = place, start, end
+        elif is_behind:
+            high = end
+        else:
+            low = start
+    if numbers:
+        yield at, len(numbers), low, high
+
+
+def _extent(segment: Segment, number: int) -> tuple[int, int]:
+    """Where in the file a frame starts and ends."""
+    return segment.index.frame_offset(number), frame_end(segment, number)
 
 
 def _read_meta(core: Core, segment: Segment, number: int, offset: int, size: int) -> BatchMeta:
@@ -305,7 +314,7 @@ def _parse_frame(
 
 def _parse_meta(segment: Segment, number: int, view: memoryview, offset: int) -> BatchMeta:
     salt = segment.header.salt
-    header = unpack_header(view[:FRAME_HEADER_BYTES], salt, offset)
+    header = unpack_header(view, salt, offset)
     kind = _LEDGER if segment.header.is_compacted else _BATCH
     if header is None or header.kind != kind:
         raise frame_damage(segment, number, LogReason.FRAME_CHECKSUM, "a frame header")

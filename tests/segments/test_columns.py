@@ -106,7 +106,10 @@ def test_seqs_of_a_stream_are_its_events(history: History, sizes: list[int]) -> 
     index, _ = index_of(history, sizes)
     for stream in (*STREAMS, ("unknown",)):
         expected = [e.envelope.seq for e in history.events if e.envelope.stream == stream]
-        assert index.seqs_of(stream).tolist() == expected
+        assert index.seqs_of(stream, index.base_seq, index.last_seq).tolist() == expected
+        some = range(index.base_seq + 1, index.last_seq)
+        found = index.seqs_of(stream, some.start, some.stop - 1).tolist()
+        assert found == [seq for seq in expected if seq in some]
         assert index.has_stream(stream) == bool(expected)
 
 
