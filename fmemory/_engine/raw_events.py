@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
@@ -19,7 +18,7 @@ from fmemory._engine.pace import Pace
 from fmemory._engine.reads import JournalReads
 from fmemory._engine.work import payload_bytes
 from fmemory.errors import LogCorrupt
-from fmemory.journal import Blob, Envelope, Erased, Payload, Reader, RowRun
+from fmemory.journal import Blob, Envelope, Erased, Payload, Reader
 from fmemory_segments import Stream
 
 __all__ = [
@@ -36,9 +35,6 @@ UNKNOWN: Final = ""
 """Type, and only label of the stream, of an event whose envelope cannot be read."""
 
 _EVENTS_PER_READ = 256
-_EVENTS_PER_FOLD = 65_536
-_FOLDED_KIND = "segments"
-"""Here envelopes lie in front of each payload, and once more, close together, at a file's end."""
 
 
 class RawEvent(msgspec.Struct, frozen=True, gc=False):
@@ -83,8 +79,8 @@ def raw_events(
     Raises:
         StorageError: The store failed. What is damaged is told in `problem`.
 
-    Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of 65,536 events
-        and about 8 MB of payloads.
+    Cost: about 5 µs an event and the bytes of what is wanted; holds the envelopes of a segment and
+        about 8 MB of payloads.
     """
     pages = raw_pages(memory, stream=stream, upto=upto, types=types, wanted=wanted)
     return _apart(pages)
@@ -140,7 +136,6 @@ def _envelopes(
     state = memory._state
     reader, after, newest = state.reader, 0, state.upto()
     upto = newest if upto is None else min(upto, newest)
-    is_folded = memory._journal.capabilities.kind == _FOLDED_KIND
     time_ns = 0
     # Reading ahead meets damage early: the events before it are still to come. The nearest is last.
     ahead: list[tuple[range, str]] = []
@@ -154,27 +149,20 @@ def _envelopes(
             after = max(after, damaged.stop - 1)
             continue
         last = ahead[-1][0].start - 1 if ahead else upto
-        if is_folded:
-            last = min(last, after + _EVENTS_PER_FOLD)
-        found: list[Envelope] = []
-        try:
-            if is_folded:
-                found = _folded(reader, after, last, stream)
+        envelopes = reader.envelopes(after, last, stream=stream)
+        while after < last:
+            found: list[Envelope] = []
+            try:
+                found.extend(islice(envelopes, _EVENTS_PER_READ))
+            except LogCorrupt as error:
+                after = found[-1].seq if found else after
+                ahead.append((_damaged_seqs(error, after, last), problem_of(error)))
+                last = after  # What was read before the damage is given, then the way goes on.
             else:
-                for envelope in reader.envelopes(after, last, stream=stream):
-                    after, time_ns = envelope.seq, envelope.recorded_at_ns
-                    found.append(envelope)
-                    if len(found) == _EVENTS_PER_READ:
-                        yield found
-                        found = []
-            after = last
-        except LogCorrupt as error:
-            is_folded = False
-            ahead.append((_damaged_seqs(error, after, last), problem_of(error)))
-        if found:
-            time_ns = found[-1].recorded_at_ns
-            yield found
-        del found  # before the next are read
+                after = found[-1].seq if len(found) == _EVENTS_PER_READ else last
+            if found:
+                time_ns = found[-1].recorded_at_ns
+                yield found
 
 
 def _pages(
@@ -212,19 +200,6 @@ def _some(events: Iterable[Envelope]) -> Iterator[list[Envelope]]:
     waiting = iter(events)
     while page := list(islice(waiting, _EVENTS_PER_READ)):
         yield page
-
-
-def _folded(reader: Reader, after: int, upto: int, stream: Stream | None) -> list[Envelope]:
-    """Envelopes by way of the index, which has those of all but record events side by side."""
-    found: list[Envelope] = []
-    for item in reader.fold(after, upto, stream):
-        if type(item) is Envelope:
-            found.append(item)
-            continue
-        assert isinstance(item, RowRun)
-        found += reader.envelopes(item.first_seq - 1, item.last_seq, stream=item.stream)
-    found.sort(key=attrgetter("seq"))
-    return found
 
 
 def _damaged_seqs(error: LogCorrupt, after: int, upto: int) -> range:

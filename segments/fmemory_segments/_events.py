@@ -7,8 +7,9 @@ goes on in the one that took its place.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from fmemory_segments._frames import (
     read_metas,
     read_seal,
 )
+from fmemory_segments._runs import rows_flags
 from fmemory_segments._seal import Seal
 from fmemory_segments.errors import LogCorrupt, LogReason, UnknownEvent
 from fmemory_segments.event import (
@@ -47,6 +49,9 @@ GAP_BYTES_MAX: Final = 8_192
 SPAN_BYTES_MAX: Final = 1 << 20
 COLUMNS_MIN: Final = 16
 """From so many events on their places are looked up column by column."""
+FRAME_COST: Final = 8
+"""So many envelopes of a SEAL are decoded while one frame is read."""
+_SEQ = attrgetter("seq")
 
 _FRAME, _STREAM, _SLOT, _MATRIX, _SHAPE = range(5)
 _START, _LENGTH, _CRC = range(3)
@@ -250,6 +255,12 @@ def envelopes(
         segment = _segment_after(core, upto - 1 if backwards else after)
         low, high = max(after, segment.base_seq - 1), min(upto, segment.next_seq - 1)
         try:
+            if limit is None and not backwards and _is_large_part(segment, low, high, stream):
+                for some in _from_seal(core, segment, low, high, stream):
+                    yield from some
+                    after = some[-1].seq
+                after = high
+                continue
             for header, events in _frames_of(core, segment, low, high, stream, backwards=backwards):
                 pairs = list(enumerate(events, header.first_seq))
                 for seq, event in reversed(pairs) if backwards else pairs:
@@ -269,6 +280,47 @@ def envelopes(
             upto = min(upto, low)
         else:
             after = max(after, high)
+
+
+def _is_large_part(segment: Segment, after: int, upto: int, stream: Stream | None) -> bool:
+    """Whether the SEAL, which has all envelopes but those of records, is the shorter way."""
+    if not segment.is_sealed:
+        return False
+    index = segment.index
+    count = upto - after if stream is None else len(index.seqs_of(stream, after + 1, upto))
+    return count * FRAME_COST >= index.event_count
+
+
+def _from_seal(
+    core: Core, segment: Segment, after: int, upto: int, stream: Stream | None
+) -> Iterator[list[Envelope]]:
+    """Envelopes of a sealed segment by seq, some together, none empty.
+
+    Those of record events stand in front of their rows only, and are read there.
+    """
+    seal, index, base_seq = load_seal(core, segment), segment.index, segment.base_seq
+    others = seal.envelopes()
+    others = others[bisect_right(others, after, key=_SEQ) : bisect_right(others, upto, key=_SEQ)]
+    if stream is not None:
+        others = [envelope for envelope in others if envelope.stream == stream]
+    puts = np.flatnonzero(rows_flags(index)[after + 1 - base_seq : upto + 1 - base_seq])
+    puts += after + 1 - base_seq
+    if stream is not None:
+        puts = puts[index.events[puts, _STREAM] == index.streams.index(stream)]
+    numbers = list(dict.fromkeys(index.events[puts, _FRAME].tolist()))
+    wanted = iter((puts + base_seq).tolist())
+    seq = next(wanted, 0)
+    at = 0
+    for header, events in read_metas(core, segment, numbers):
+        while header.first_seq <= seq <= header.last_seq:
+            end = bisect_left(others, seq, at, key=_SEQ)
+            some = others[at:end]
+            some.append(events[seq - header.first_seq].envelope(seq, header.time_ns))
+            yield some
+            at = end
+            seq = next(wanted, 0)
+    if at < len(others):
+        yield others[at:]
 
 
 def _frames_of(
