@@ -2,11 +2,11 @@
 
 The caller's context goes along, so `audit()` reaches the call. A cancelled call that has not begun
 never begins; one that has begun is finished by its thread, so a write happens whole or not at all.
+asyncio is imported by those calls, here and elsewhere: a command starts quicker without it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -39,6 +39,8 @@ class Runner:
 
     async def _run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """What the call returns, without blocking the event loop. Used for reads."""
+        import asyncio
+
         work = functools.partial(copy_context().run, call, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads(), work)
 

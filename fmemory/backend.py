@@ -8,7 +8,6 @@ keeps a log; `JournalBackend` is one, over any journal.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -89,6 +88,8 @@ class MemoryBackend(MemoryView, RecordWrites, SessionWrites):
 
     async def aclose(self) -> None:
         """As `close`, without blocking the event loop."""
+        import asyncio
+
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:

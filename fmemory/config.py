@@ -6,7 +6,6 @@ it from settings of their own.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Final, TypedDict
@@ -208,6 +207,8 @@ async def aopen(
     auto_compact: AutoCompact | bool = False,
 ) -> JournalBackend:
     """As `open`, without blocking the event loop while a large store is read."""
+    import asyncio
+
     return await asyncio.to_thread(
         open,
         target,

@@ -7,7 +7,6 @@ A write goes: here → its arguments checked (`checked_operations.py`) → an op
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import functools
 import os
@@ -531,6 +530,8 @@ class JournalBackend(CheckedOperations, JournalReads, LogBackend):
     # Private: async calls
 
     async def _run_write(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        import asyncio
+
         work = functools.partial(copy_context().run, call, *args, **kwargs)
         return await asyncio.wrap_future(self._engine.async_writer.submit(work))
 

@@ -5,7 +5,6 @@ Used by `follow` from a thread and by `afollow` from a coroutine, which occupies
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import threading
 from abc import ABC, abstractmethod
@@ -60,6 +59,8 @@ class _ThreadWaker(_Waker):
 
 class _LoopWaker(_Waker):
     def __init__(self, journal: Journal) -> None:
+        import asyncio
+
         super().__init__(journal)
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
@@ -69,6 +70,8 @@ class _LoopWaker(_Waker):
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self) -> None:
+        import asyncio
+
         try:
             async with asyncio.timeout(POLL_S):
                 await self._event.wait()

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-import watchfiles
-
 WATCH_STEP_MS: Final = 10
 WATCH_TIMEOUT_MS: Final = 1_000
 JOIN_TIMEOUT_S: Final = 10.0
@@ -38,9 +36,15 @@ class Watcher:
         with self._change:
             self._callbacks = (*self._callbacks, call)
             if self._thread is None:
+                # A third of what the log takes to import, and most processes never wait.
+                from watchfiles import watch
+
                 self._stop = threading.Event()
                 self._thread = threading.Thread(
-                    target=self._watch, args=(self._stop,), name="fmemory-watch", daemon=True
+                    target=self._watch,
+                    args=(watch, self._stop),
+                    name="fmemory-watch",
+                    daemon=True,
                 )
                 self._thread.start()
 
@@ -74,8 +78,8 @@ class Watcher:
         if thread is not None and thread is not threading.current_thread():
             thread.join(JOIN_TIMEOUT_S)
 
-    def _watch(self, stop: threading.Event) -> None:
-        changes = watchfiles.watch(
+    def _watch(self, watch: Callable[..., Iterable[object]], stop: threading.Event) -> None:
+        changes = watch(
             self._path,
             watch_filter=None,
             debounce=WATCH_STEP_MS,

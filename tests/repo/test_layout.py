@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,11 +116,19 @@ def test_no_file_of_a_package_is_longer_than_800_lines(package: str) -> None:
 def imports_of(folder: Path) -> Iterator[tuple[Path, int, str]]:
     """File, line and module of every absolute import below a folder."""
     for path in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                yield from ((path, node.lineno, alias.name) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                yield path, node.lineno, node.module or ""
+        yield from ((path, line, name) for line, name in imports_in(path))
+
+
+@functools.cache
+def imports_in(path: Path) -> list[tuple[int, str]]:
+    """Line and module of every absolute import of a file; parsed once for all tests."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append((node.lineno, node.module or ""))
+    return found
 
 
 def may_stand_in_init(node: ast.stmt) -> bool:

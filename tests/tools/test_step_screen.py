@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -106,16 +107,22 @@ def watch(
     asyncio.run(run())
 
 
-@pytest.fixture
-def long_store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def long_original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A session of 1,000 events of 2,000 in the log; every 100th of them says a word."""
-    path = tmp_path / "long"
+    path = tmp_path_factory.mktemp("long") / "long"
     with fmemory.open(path, durability="os") as memory, memory.batch() as batch:
         for number in range(1000):
             words = f"hundred {number}" if number % 100 == 99 else f"message {number}"
             batch.append_transcript_messages("login", [Message(Role.USER, words)])
             batch.append(("other", "stream"), [NewEvent("noise.made", number)])
     return path
+
+
+@pytest.fixture
+def long_store(tmp_path: Path, long_original: Path) -> Path:
+    """A copy of that store, to do with as a test likes."""
+    return Path(shutil.copytree(long_original, tmp_path / "long"))
 
 
 def test_it_begins_with_the_first_event_and_the_state_after_it(store: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -20,6 +21,17 @@ import fmemory
 from fmemory import NewEvent
 
 COMMAND = [sys.executable, "-c", "from fmemory_tools.cli import main; main()"]
+# Several commands in one process, each as if it were the first; a form feed ends what one writes.
+EACH = """
+import json, sys
+from fmemory_tools.cli import main
+for sys.argv[1:] in json.loads(sys.argv[1]):
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+    print(chr(12), end="", flush=True)
+"""
 HELP_CPU_S_MAX = 0.4
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -32,6 +44,19 @@ def environment(**changes: str) -> dict[str, str]:
 
 def on_terminal(arguments: list[str], columns: int, env: Mapping[str, str]) -> str:
     """What the command writes to a terminal of this width."""
+    return written_by([*COMMAND, *arguments], columns, env)
+
+
+def each_on_terminal(commands: list[list[str]], columns: int, env: Mapping[str, str]) -> list[str]:
+    """What each of these commands writes to a terminal of this width, all from one process."""
+    *shown, rest = written_by(
+        [sys.executable, "-c", EACH, json.dumps(commands)], columns, env
+    ).split("\f")
+    assert (len(shown), rest) == (len(commands), "")
+    return shown
+
+
+def written_by(program: list[str], columns: int, env: Mapping[str, str]) -> str:
     ours, theirs = pty.openpty()
     import fcntl
     import struct
@@ -39,13 +64,16 @@ def on_terminal(arguments: list[str], columns: int, env: Mapping[str, str]) -> s
 
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     without = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
-    with subprocess.Popen(
-        [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=without
-    ):
+    with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env=without):
         os.close(theirs)
         written = b"".join(chunks(ours))
     os.close(ours)
     return written.decode("utf-8").replace("\r\n", "\n")
+
+
+def printed(shown: str) -> str:
+    """Without the sequences that colour it."""
+    return ESCAPE.sub("", shown)
 
 
 def chunks(descriptor: int) -> Iterator[bytes]:
@@ -81,9 +109,9 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("columns", [50, 80, 132])
 def test_lines_fit_the_terminal(columns: int, store: Path) -> None:
-    for arguments in (["log"], ["state"], ["sessions"], ["stats"], ["show", "1"]):
-        shown = ESCAPE.sub("", on_terminal([*arguments, "-s", str(store)], columns, environment()))
-
+    words = (["log"], ["state"], ["sessions"], ["stats"], ["show", "1"])
+    commands = [[*one, "-s", str(store)] for one in words]
+    for shown in map(printed, each_on_terminal(commands, columns, environment())):
         assert max(map(len, shown.splitlines())) <= columns, shown
 
 
@@ -139,8 +167,8 @@ def test_escape_sequences_in_stored_text_are_shown_not_obeyed(tmp_path: Path) ->
     with fmemory.open(tmp_path / "s", durability="os") as memory:
         memory.append(("a",), [NewEvent("a.b", "\x1b[2J\x9b31m\u202eevil\r\n\x07end")])
 
-    for arguments in (["log"], ["show", "1"]):
-        shown = on_terminal([*arguments, "-s", str(tmp_path / "s")], 80, environment(NO_COLOR="1"))
+    commands = [[*one, "-s", str(tmp_path / "s")] for one in (["log"], ["show", "1"])]
+    for shown in each_on_terminal(commands, 80, environment(NO_COLOR="1")):
         assert not set(shown) & set("\x1b\x9b\u202e\x07\r")
         assert "evil" in shown
 
