@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 import msgspec
@@ -85,7 +84,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOAD_RECORDS = 4096
+_LOAD_RECORDS_MAX = 4096
+_LOAD_LINES_BYTES = 8 * 1024 * 1024
 _NOBODY = Audit()
 
 
@@ -496,8 +496,7 @@ class JournalBackend(JournalReads, LogBackend):
         """
         with MemoryFileReader(source, namespace) as file:
             puts: list[NamespacePut] = []
-            records = file.records()
-            while some := list(islice(records, _LOAD_RECORDS)):
+            for some in file.groups(_LOAD_RECORDS_MAX, _LOAD_LINES_BYTES):
                 puts += encode_puts(check_records(some))
             return self._engine.write(record_operations.load(puts, file, self._options()))
 
