@@ -143,8 +143,18 @@ class Tail:
                 whole=whole,
             )
             stop = found.stop
+            if stop is not None:
+                stop = judge(
+                    stop,
+                    data,
+                    base=events.end,
+                    synced_seq=tip.synced_seq,
+                    store_id=core.store_id,
+                )
             if stop is None or may_cut:
                 break
+            if stop.reason is LogReason.TORN_TAIL and not (stop.is_damage or whole):
+                break  # Not there yet; whoever writes it may take seconds.
             # A writer may be at work: what it has half written must look the same twice.
             seen = fingerprint(data, stop.start - events.end)
             if seen == previous:
@@ -159,12 +169,7 @@ class Tail:
             events.lacks_newline = found.lacks_newline
         self._torn_seen = None
         if stop is not None:
-            judged = judge(
-                stop, data, base=start, synced_seq=tip.synced_seq, store_id=core.store_id
-            )
-            self._settle_stop(
-                judged, data, start, may_cut=may_cut, is_opening=whole, is_last=is_last
-            )
+            self._settle_stop(stop, data, start, may_cut=may_cut, is_opening=whole, is_last=is_last)
         elif may_cut and is_last and events.lacks_newline:
             self._add_newline(events)
 
