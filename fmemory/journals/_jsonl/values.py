@@ -30,7 +30,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 _SECOND_NS: Final = 1_000_000_000
 _ARRAY_OF_3: Final = b"\x93"
 _SHORT_DECIMALS: Final = (7, 10)
-_NUMBERS_MAX: Final = 1 << 17
+_NUMBERS_MAX: Final = 1 << 15
 # Readers that split text at more than "\n" would break a line here; inside JSON these bytes can
 # only stand in strings.
 _ESCAPES: Final = (
