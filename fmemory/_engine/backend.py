@@ -491,8 +491,9 @@ class JournalBackend(JournalReads, LogBackend):
                 written.
             StorageError: The store failed; the class says what holds.
 
-        Cost: O(records) and the file read twice; all encoded records in memory at once, and of a
-        stream all its text.
+        Cost: O(records) and the file read twice. Memory: all encoded records at once (as msgpack
+        and arrays: half the size of the file), some megabytes and 200 bytes for each id; what the
+        journal makes of them, and the text of a stream beyond 16 MiB, is not held.
         """
         with MemoryFileReader(source, namespace) as file:
             puts: list[NamespacePut] = []

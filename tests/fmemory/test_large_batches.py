@@ -20,11 +20,11 @@ import pytest
 import fmemory
 from fmemory import ContractError, LogBackend, MemoryRecord, Message, Note, PutRequest
 from fmemory.copying import copy_log
-from fmemory.journal import Draft
-from fmemory.journals._tables import journal as table_journal
+from fmemory.journal import Draft, Payload
 from fmemory.replay import page
 from fmemory.replay._page import page_pieces
 from fmemory.testing._journal_base import blob, commit, put
+from fmemory_segments.event_bytes import EventBytes, pack_event
 from tests.fmemory.jsonl_tools import contents, damage, files_of, open_store, opened, small_store
 from tests.segments.log_tools import Crash, FailingFileSystem, WatchedFileSystem, crash_at
 
@@ -145,6 +145,24 @@ def test_a_store_of_one_large_batch_is_worked_on_in_parts(
     peak = peak_of(lambda: work(target))
 
     assert peak < MESSAGES * MEGABYTE * 3 // 4
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_large_torn_batch_is_set_aside_in_parts(tmp_path: Path) -> None:
+    with fmemory.open(target_of("jsonl", tmp_path), durability="os") as memory:
+        write_messages(memory)
+    store = tmp_path / "store"
+    (file,) = files_of(store)
+    header, _, batch = file.read_bytes().partition(b"\n")
+    torn = batch[: -MEGABYTE // 2]
+    file.write_bytes(header + b"\n" + torn)
+
+    peak = peak_of(lambda: fmemory.open(target_of("jsonl", tmp_path)).close())
+
+    (kept,) = (store / "quarantine").iterdir()
+    assert kept.read_bytes() == torn
+    assert file.read_bytes() == header + b"\n"
+    assert peak < MESSAGES * MEGABYTE // 4
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -291,17 +309,17 @@ def test_a_batch_of_which_a_later_event_cannot_be_packed_leaves_the_log_as_it_wa
     table_memory: LogBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     say(table_memory, 10)
-    given, packed = table_journal.pack_event, 0
+    packed = 0
 
-    def fail_at_third(*arguments: object) -> object:
+    def fail_at_third(source: Draft, payload: Payload, nonces: bytes) -> EventBytes:
         nonlocal packed
         packed += 1
         if packed == 3:
             raise ValueError("planted")
-        return given(*arguments)  # type: ignore[arg-type]
+        return pack_event(source, payload, nonces)
 
     with monkeypatch.context() as patched:
-        patched.setattr(table_journal, "pack_event", fail_at_third)
+        patched.setattr("fmemory.journals._tables.journal.pack_event", fail_at_third)
         with pytest.raises(ContractError, match="planted"):
             say(table_memory, 2_000, 2_000, 2_000)
     say(table_memory, 20)

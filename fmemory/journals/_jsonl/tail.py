@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from fmemory.journals._jsonl.core import Core, EventsFile
-from fmemory.journals._jsonl.file_bytes import FileBytes, fingerprint, is_made_of
+from fmemory.journals._jsonl.file_bytes import FileBytes, fingerprint, is_made_of, parts
 from fmemory.journals._jsonl.replaced import go_on
 from fmemory.journals._jsonl.scan import BLANK, Found, Stop, judge, scan
 from fmemory.journals._jsonl.store import (
@@ -214,24 +214,25 @@ class Tail:
         if not is_last:
             core.note(f"{events.path.name} ends with blank lines, which were left alone")
         elif may_cut:
-            self._cut(events, stop, data[at:])
+            self._cut(events, stop, data, at)
         else:
             self._torn_seen = (events.end, events.end + torn_bytes)
             if is_opening:  # Later it may be a writer at work.
                 name = events.path.name
                 self._report(RecoveryReport(torn_bytes, name, stop.start, stop.batch_seq))
 
-    def _cut(self, events: EventsFile, stop: Stop, tail: bytes) -> None:
-        """Keep what was torn in the quarantine, then cut it off."""
+    def _cut(self, events: EventsFile, stop: Stop, data: FileBytes, at: int) -> None:
+        """Keep what was torn, from a place on, in the quarantine, then cut it off."""
         core = self._core
         fd = core.file_of(events).fd
         with writing(events.path):
+            tail = parts(data, at)
             kept = quarantine(core.fs, core.path, events.path.name, stop.start, tail)
             core.fs.truncate(fd, stop.start)
             core.fs.sync(fd)
         self._report(
             RecoveryReport(
-                len(tail), events.path.name, stop.start, stop.batch_seq, kept, applied=True
+                len(data) - at, events.path.name, stop.start, stop.batch_seq, kept, applied=True
             )
         )
 
