@@ -102,6 +102,7 @@ class MemoryFileReader:
         self._source = LineSource(source)
         self._line_of: dict[Namespace, dict[str, int]] = {}
         self._checksum = 0
+        self._record_bytes = 0
 
     def __enter__(self) -> Self:
         self._source.__enter__()
@@ -141,6 +142,7 @@ class MemoryFileReader:
         for number, line in enumerate(self._source.lines(), 1):
             checksum = zlib.crc32(line, checksum)
             if number > 1:
+                self._record_bytes = len(line)
                 yield self._record(line)
         if checksum != self._checksum or self._source.line != self.header.count + 1:
             raise self._source.error(
@@ -148,6 +150,23 @@ class MemoryFileReader:
                 Reason.FILE_CHANGED,
                 line=0,
             )
+
+    def groups(self, records_max: int, bytes_max: int) -> Iterator[list[MemoryRecord]]:
+        """The same, some at a time: as many as their number and the bytes of their lines allow.
+
+        Raises:
+            MemoryFileError: As `records`.
+        """
+        group: list[MemoryRecord] = []
+        size = 0
+        for record in self.records():
+            group.append(record)
+            size += self._record_bytes
+            if len(group) == records_max or size >= bytes_max:
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
 
     def check_embedding_id(self, present: object) -> None:
         """Compares the header's embedding id with that of the target, where both have one.

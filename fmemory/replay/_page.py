@@ -14,14 +14,9 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
-from typing import cast
 
-import msgspec
-
-from fmemory._json_values import JsonObject
 from fmemory.backend import LogBackend
-from fmemory.replay._facts import State
-from fmemory.replay._page_source import page_document
+from fmemory.replay._page_source import page_data
 from fmemory.replay.models import UnreadableEvent
 
 __all__ = ["page"]
@@ -79,7 +74,8 @@ def page(
         StorageError: The log cannot be read. What is damaged is shown as what it is.
 
     Cost: some passes over the envelopes of the log, however many sessions are shown, and of each
-        of these two over its payloads, which are held in memory.
+        of these two over its payloads. The page is in memory whole; `fmemory html` writes it piece
+        by piece. Beyond 16 MB its events stand in a temporary file meanwhile.
 
     >>> import fmemory
     >>> with fmemory.open(":memory:") as memory:
@@ -89,37 +85,29 @@ def page(
     >>> html.startswith("<!doctype html>")
     True
     """
-    document = page_document(memory, name, session_id)
-    if on_damaged is not None:
-        for one in _damaged_in(document):
-            on_damaged(one)
-    return _fill(msgspec.json.encode(document).decode())
+    return b"".join(page_pieces(memory, name, session_id, on_damaged)).decode()
 
 
-def _damaged_in(document: JsonObject) -> Iterator[UnreadableEvent]:
-    """The events that a page says are damaged; one that stands in several sessions comes once."""
-    words = cast("list[str]", document["words"])
-    found: dict[int, JsonObject] = {}
-    for session in cast("list[JsonObject]", document["sessions"]):
-        for event in cast("list[JsonObject]", session["events"]):
-            if "problem" in event:
-                found[cast("int", event["seq"])] = event
-    for seq, event in sorted(found.items()):
-        type_ = words[cast("int", event["type"])]
-        yield UnreadableEvent(seq, type_, State.DAMAGED.value, str(event["problem"]))
+def page_pieces(
+    memory: LogBackend,
+    name: str | None,
+    session_id: str | None,
+    on_damaged: Callable[[UnreadableEvent], object] | None = None,
+) -> Iterator[bytes]:
+    """What `page` gives, in pieces of whole characters of UTF-8: none is larger than an event.
 
-
-def _fill(document: str) -> str:
-    """The page around its data."""
-    template, parts = _parts()
-    values = {**parts, "data": document.replace("<", "\\u003c")}
-    # One pass over the template: what is put in is not looked at again.
-    return _PLACE.sub(lambda found: values[found[1]], template)
+    Whatever `page` raises comes before the first piece.
+    """
+    before, behind = _frame()
+    data = page_data(memory, name, session_id, on_damaged)
+    yield before + next(data)
+    yield from data
+    yield behind
 
 
 @cache
-def _parts() -> tuple[str, dict[str, str]]:
-    """The template, and scripts, style and policy to put into it."""
+def _frame() -> tuple[bytes, bytes]:
+    """What stands before and behind the data: the template with scripts, style and policy."""
     style = _smaller(_read("style.css"))
     theme = _smaller(_COMMENT.sub("", _read("theme.js")))
     script = "\n".join([_smaller(_COMMENT.sub("", _read(name))) for name in _SCRIPTS])
@@ -129,7 +117,10 @@ def _parts() -> tuple[str, dict[str, str]]:
         f"style-src {_digest(style)}",
     )
     parts = {"style": style, "theme": theme, "script": script, "policy": "; ".join(policy)}
-    return _read("page.html"), parts
+    # One pass over the template: what is put in is not looked at again.
+    before, behind = _read("page.html").split("{{data}}")
+    filled = [_PLACE.sub(lambda found: parts[found[1]], one) for one in (before, behind)]
+    return filled[0].encode(), filled[1].encode()
 
 
 def _read(name: str) -> str:

@@ -6,7 +6,7 @@ the same numbers. Events are read through public operations; nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,14 +18,15 @@ from fmemory.backend import LogBackend
 from fmemory.errors import LogCorrupt
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
-from fmemory.replay._facts import copied_seqs, facts, never
+from fmemory.replay._facts import State, copied_seqs, facts, never
 from fmemory.replay._names import Subject, Subjects
 from fmemory.replay._page_data import PageEvents, Words
+from fmemory.replay._page_spool import Spool, Told, json_text
 from fmemory.replay._report import report_and_runs
 from fmemory.replay._runs import runs
-from fmemory.replay.models import RunReport, RunSummary
+from fmemory.replay.models import RunReport, RunSummary, UnreadableEvent
 
-__all__ = ["page_document"]
+__all__ = ["page_data"]
 
 _PAGE = 200
 
@@ -45,12 +46,18 @@ class _Part:
     report: RunReport | None
 
 
-def page_document(memory: LogBackend, name: str | None, session_id: str | None) -> JsonObject:
-    """Everything that a page shows, as one JSON object.
+def page_data(
+    memory: LogBackend,
+    name: str | None,
+    session_id: str | None,
+    on_damaged: Callable[[UnreadableEvent], object] | None = None,
+) -> Iterator[bytes]:
+    """Everything that a page shows, as one JSON object in pieces; all is read before the first.
 
     Args:
         name: A session, or a run, whose session is then shown; None = all of the session.
         session_id: The session; None as well = all sessions.
+        on_damaged: Told of each damaged event before the first piece comes.
 
     Raises:
         NotFound: There is no such session or run.
@@ -59,22 +66,28 @@ def page_document(memory: LogBackend, name: str | None, session_id: str | None) 
     """
     focus: str | None = None
     words = Words()
-    told: dict[str, list[JsonObject]] = {}
+    told: dict[str, list[Told]] = {}
     subjects = Subjects(memory)
-    if name is None and session_id is None:
-        parts = list(_all_parts(memory, subjects))
-        told = _all_told(memory, parts, words)
-    else:
-        subject = subjects.find(name, session_id)
-        focus = subject.run_id
-        parts = list(_with_sub_sessions(memory, subjects, _part(memory, subjects, subject)))
-    sessions = [_session(memory, part, words, told) for part in parts]
-    return {
-        "version": fmemory.__version__,
-        "focus": focus,
-        "words": cast("JsonValue", words.words),
-        "sessions": cast("JsonValue", sessions),
-    }
+    with Spool() as spool:
+        if name is None and session_id is None:
+            parts = list(_all_parts(memory, subjects))
+            told = _all_told(memory, parts, words, spool)
+        else:
+            subject = subjects.find(name, session_id)
+            focus = subject.run_id
+            parts = list(_with_sub_sessions(memory, subjects, _part(memory, subjects, subject)))
+        events = [_events(memory, part.whole, words, spool, told) for part in parts]
+        if on_damaged is not None:
+            for seq, (type_, problem) in sorted(spool.problems.items()):
+                state = State.DAMAGED.value
+                on_damaged(UnreadableEvent(seq, words.words[type_], state, problem))
+        head = {"version": fmemory.__version__, "focus": focus}
+        yield json_text(cast("JsonValue", {**head, "words": words.words}))[:-1] + b',"sessions":['
+        for number, (part, of_part) in enumerate(zip(parts, events, strict=True)):
+            if number:
+                yield b","
+            yield from _session(part, of_part, spool)
+        yield b"]}"
 
 
 def _part(memory: LogBackend, subjects: Subjects, subject: Subject) -> _Part:
@@ -130,11 +143,13 @@ def _without_session(memory: LogBackend) -> _Part | None:
     return _Part(Subject("", None, None, names, outside, [], upto), lone, None)
 
 
-def _all_told(memory: LogBackend, parts: list[_Part], words: Words) -> dict[str, list[JsonObject]]:
+def _all_told(
+    memory: LogBackend, parts: list[_Part], words: Words, spool: Spool
+) -> dict[str, list[Told]]:
     """The events of all sessions, from one pass; none where some are damaged."""
     upto = {part.whole.session_id: part.whole.upto for part in parts}
     folds: dict[str, PageEvents] = {}
-    told: dict[str, list[JsonObject]] = {}
+    told: dict[str, list[Told]] = {}
     try:
         for event in memory.events(stream_prefix=(SESSION,)):
             session_id = event.stream[1] if len(event.stream) > 1 else None
@@ -142,41 +157,50 @@ def _all_told(memory: LogBackend, parts: list[_Part], words: Words) -> dict[str,
                 continue
             if session_id not in folds:
                 folds[session_id] = PageEvents(words)
-            told.setdefault(session_id, []).append(folds[session_id].of_session(event))
+            one = spool.add(folds[session_id].of_session(event))
+            told.setdefault(session_id, []).append(one)
     except LogCorrupt:
         # Each session is then read on its own, and tells what is damaged in it.
         return {}
     return told
 
 
-def _session(
-    memory: LogBackend, part: _Part, words: Words, told: dict[str, list[JsonObject]]
-) -> JsonObject:
-    plain = PageEvents(words)
-    subject = part.whole
-    events: list[JsonObject] = []
-    if subject.session_id is not None:
-        events = told.get(subject.session_id) or list(_told(memory, subject, plain))
-        copied = copied_seqs(memory, subject.session_id, subject.upto)
-        for one in events:
-            if one["seq"] in copied:
-                one["copied"] = True
-    for envelope in subject.outside:
-        try:
-            events.append(plain.of_elsewhere(memory.event(envelope.seq)))
-        except LogCorrupt as error:
-            events.append(plain.unreadable(envelope, problem_of(error)))
-    told_of = {one["seq"] for one in events}
-    for fact in subject.unknown:
-        if fact.event.seq not in told_of:
-            events.append(plain.unreadable(fact.event, fact.problem or ""))
-    events.sort(key=lambda one: cast("int", one["seq"]))
-    return {
-        "id": subject.session_id,
+def _session(part: _Part, events: list[Told], spool: Spool) -> Iterator[bytes]:
+    head = {
+        "id": part.whole.session_id,
         "runs": [{**run.to_dict(), "duration_s": run.duration_s} for run in part.runs],
         "report": None if part.report is None else part.report.to_dict(),
-        "events": cast("JsonValue", events),
     }
+    yield json_text(cast("JsonValue", head))[:-1] + b',"events":['
+    for number, one in enumerate(events):
+        yield b"," + spool.text(one) if number else spool.text(one)
+    yield b"]}"
+
+
+def _events(
+    memory: LogBackend, subject: Subject, words: Words, spool: Spool, told: dict[str, list[Told]]
+) -> list[Told]:
+    """The events of a part, by seq."""
+    plain = PageEvents(words)
+    events: list[Told] = []
+    if subject.session_id is not None:
+        events = told.get(subject.session_id) or [
+            spool.add(one) for one in _told(memory, subject, plain)
+        ]
+        copied = copied_seqs(memory, subject.session_id, subject.upto)
+        for one in events:
+            one.is_copied = one.seq in copied
+    for envelope in subject.outside:
+        try:
+            outside = plain.of_elsewhere(memory.event(envelope.seq))
+        except LogCorrupt as error:
+            outside = plain.unreadable(envelope, problem_of(error))
+        events.append(spool.add(outside))
+    told_of = {one.seq for one in events}
+    for fact in subject.unknown:
+        if fact.event.seq not in told_of:
+            events.append(spool.add(plain.unreadable(fact.event, fact.problem or "")))
+    return sorted(events, key=lambda one: one.seq)
 
 
 def _told(memory: LogBackend, subject: Subject, plain: PageEvents) -> Iterator[JsonObject]:

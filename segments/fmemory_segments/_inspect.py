@@ -35,6 +35,8 @@ from fmemory_segments.filesystem import FileSystem
 from fmemory_segments.recovery import Expected, Judgement, Verdict, judge_candidate, judge_header
 
 SCAN_BYTES: Final = 1 << 20
+HELD_BYTES_MAX: Final = 16 << 20
+"""Frames of a batch beyond this size are read again when its end was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,32 @@ class Damage:
     key: str | None = None
     lost: bool = False
     torn: bool = False
+
+
+class _Held:
+    """Frames of a batch whose end was not seen yet: the first, and where the others stand.
+
+    A batch may be as large as memory, so of a large one not all is kept.
+    """
+
+    def __init__(self) -> None:
+        self.frames: list[GoodFrame] = []
+        self.later: list[tuple[int, FrameHeader]] = []
+        self.last_seq = 0
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.frames)
+
+    def add(self, frame: GoodFrame) -> None:
+        """Keep the next frame."""
+        header = frame.batch.header
+        self.last_seq = header.last_seq
+        self._bytes += frame_bytes(header)
+        if self.frames and self._bytes > HELD_BYTES_MAX:
+            self.later.append((frame.offset, header))
+        else:
+            self.frames.append(frame)
 
 
 class SealFound(NamedTuple):
@@ -133,7 +161,7 @@ class Inspector:
         Raises:
             OSError: The system could not read.
         """
-        batch: list[GoodFrame] = []
+        batch = _Held()
         at, expected = self.offset, replace(self.expected)
         while at < self._size and (upto is None or expected.seq < upto):
             found = self._look(at, expected)
@@ -152,21 +180,31 @@ class Inspector:
             yield from damages
             if good is None:
                 # What was read of the batch is whole by itself; the batch is not.
-                yield from batch
-                batch = []
+                yield from self._given(batch)
+                batch = _Held()
                 at = self._resume(at, expected)
                 self.offset, self.expected = at, replace(expected)
                 continue
-            batch.append(good)
             header = good.batch.header
+            batch.add(good)
             expected.advance(header)
             at += frame_bytes(header)
             if header.ends_batch:
-                yield from batch
-                batch = []
+                yield from self._given(batch)
+                batch = _Held()
                 self.offset, self.expected = at, replace(expected)
         if batch:
             yield self._unfinished(batch)
+
+    def _given(self, batch: _Held) -> Iterator[Inspected]:
+        """The frames of a batch, in order."""
+        yield from batch.frames
+        for at, header in batch.later:
+            good, damages = self._read(at, header)
+            if good is not None:
+                yield good  # What is wrong with its rows was told.
+            else:
+                yield from damages
 
     def _look(
         self, at: int, expected: Expected
@@ -305,11 +343,11 @@ class Inspector:
     def _torn(self, evidence: str, seq: int) -> Damage:
         return Damage(LogReason.TORN_TAIL, evidence, self.offset, seq, torn=True)
 
-    def _unfinished(self, batch: list[GoodFrame]) -> Damage:
-        seq = batch[0].batch.header.first_seq
+    def _unfinished(self, batch: _Held) -> Damage:
+        seq = batch.frames[0].batch.header.first_seq
         evidence = "the rest of a batch, got zeros or the end"
         if self._is_covered(self.offset, seq):
-            last = batch[-1].batch.header.last_seq
+            last = batch.last_seq
             return Damage(LogReason.FRAME_CHECKSUM, evidence, self.offset, seq, last, lost=True)
         return self._torn(evidence, seq)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,8 @@ def write_page(
     """
     import sys
 
-    from fmemory import replay
     from fmemory._file_writer import FileWriter
+    from fmemory.replay._page import page_pieces
     from fmemory_tools._console import progress
 
     is_stream = str(file) == "-"
@@ -53,11 +54,14 @@ def write_page(
         raise Failure(f"there is no folder {file.parent}: make it first, or give another -o FILE")
     damaged: list[UnreadableEvent] = []
     with progress(f"writing {file.name}"):
-        page = replay.page(memory, name, session_id=session, on_damaged=damaged.append)
-        html = page.encode()
+        pieces = page_pieces(memory, name, session, damaged.append)
+        piece = next(pieces)  # What cannot be shown is told before anything is written.
+        size = 0
         with FileWriter(sys.stdout if is_stream else file) as writer:
-            writer.write(html)
-    return Written(file, len(html), tuple(damaged))
+            for one in chain([piece], pieces):
+                writer.write(one)
+                size += len(one)
+    return Written(file, size, tuple(damaged))
 
 
 def tell_written(written: Written, *, json: bool) -> None:

@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from fmemory.journal import Durability
+from fmemory.journals._jsonl.file_bytes import FileBytes, count_of
 from fmemory.journals._jsonl.scan import Found, Stop
 from fmemory.journals._jsonl.store import events_name
 from fmemory_segments import Envelope, FileSystem, LogReason, RecoveryReport, Stream, StreamIndex
@@ -328,7 +330,7 @@ class Core:
         self, events: EventsFile, reason: LogReason, evidence: str, offset: int, seq: int
     ) -> LogCorrupt:
         """The error for a line that is not as it was written."""
-        line = 1 + self.read(events, 0, offset).count(b"\n")
+        line = 1 + count_of(FileBytes(partial(self.read, events), 0, offset), b"\n", offset)
         return LogCorrupt(
             f"{reason.value.replace('_', ' ')}: expected {evidence} ({events.path}, line {line}, "
             f"byte {offset}, seq {seq}); no file was changed; put the line back as it was, or "

@@ -7,7 +7,7 @@ itself that is salted with the store's id and the event's seq, so a line from el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,6 +45,7 @@ from fmemory_segments.event import DIGEST_BYTES, NONCE_BYTES, BoolArray, Float64
 FORMAT_NAME: Final = "fmemory-jsonl"
 FORMAT_VERSION: Final = 1
 LINE_BYTES_AIM: Final = 1 << 20
+KEPT_BYTES_MAX: Final = 1 << 23
 """A line of records is ended once it is so long; one record is never divided."""
 
 ABOUT: Final = (
@@ -220,24 +221,52 @@ def parse_header(line: bytes) -> HeaderFields | None:
 
 def encode_batch(
     events: Sequence[StoredEvent], *, store_id: bytes, chain: bytes, synced: int
-) -> list[EncodedEvent]:
-    """The lines of a batch.
+) -> Iterator[EncodedEvent]:
+    """The lines of a batch, of one event at a time.
+
+    Every line says how many there are. So records are encoded before the first is given; of a
+    batch beyond `KEPT_BYTES_MAX` that is forgotten and done again, for text takes more than the
+    records.
 
     Args:
         chain: Chain value before its first event.
         synced: Everything up to this seq was on disk when the batch was written.
 
     Raises:
-        ValueError, TypeError, OverflowError: An event cannot be written as it is.
+        ValueError, TypeError, OverflowError: An event cannot be written as it is. Also what is
+            given may raise them.
 
-    Cost: about 40 µs a record of 384 numbers: each is decoded again to see that it comes back.
+    Cost: about 40 µs a record of 384 numbers, twice that in a large batch: each is decoded again to
+    see that it comes back.
     """
-    texts = [_texts(event, line_salt(store_id, event.envelope.seq)) for event in events]
-    line_count = sum(len(parts) for parts in texts)
-    encoded: list[EncodedEvent] = []
+    texts: list[list[list[bytes]] | None] = []
+    line_count = kept_bytes = 0
+    for event in events:
+        parts: list[list[bytes]] | None = []
+        for part in _texts(event, line_salt(store_id, event.envelope.seq)):
+            line_count += 1
+            kept_bytes += sum(map(len, part))
+            if kept_bytes > KEPT_BYTES_MAX:
+                parts = None
+            if parts is not None:
+                parts.append(part)
+        texts.append(parts)
+    return _encoded(events, texts, line_count, store_id=store_id, chain=chain, synced=synced)
+
+
+def _encoded(
+    events: Sequence[StoredEvent],
+    texts: Sequence[list[list[bytes]] | None],
+    line_count: int,
+    *,
+    store_id: bytes,
+    chain: bytes,
+    synced: int,
+) -> Iterator[EncodedEvent]:
     number = 0
-    for event, parts in zip(events, texts, strict=True):
+    for event, kept in zip(events, texts, strict=True):
         salt = line_salt(store_id, event.envelope.seq)
+        parts = list(_texts(event, salt)) if kept is None else kept
         digest = event_digest(event.envelope, payload_digest(event.payload))
         chain = chain_step(chain, digest)
         lines, first_rows, row = [], [], 0
@@ -256,8 +285,7 @@ def encode_batch(
             lines.append(seal(with_escapes(_to_json(fields)), salt) + b"\n")
             first_rows.append(row)
             row += len(rows)
-        encoded.append(EncodedEvent(event, lines, tuple(first_rows), chain))
-    return encoded
+        yield EncodedEvent(event, lines, tuple(first_rows), chain)
 
 
 def parse_line(line: bytes | memoryview, salt: int) -> IndexFields | None:
@@ -320,20 +348,19 @@ def rows_payload(rows: Sequence[Row], dtype: np.dtype[np.floating], dim: int) ->
     )
 
 
-def _texts(event: StoredEvent, salt: int) -> list[list[bytes]]:
+def _texts(event: StoredEvent, salt: int) -> Iterator[list[bytes]]:
     """The records of each line that the event takes; one empty list for what is no put."""
     payload = event.payload
-    if not isinstance(payload, Rows):
-        return [[]]
-    parts: list[list[bytes]] = [[]]
+    part: list[bytes] = []
     size = 0
-    for text in row_texts(payload, event.envelope.keys, salt):
-        if size and size + len(text) > LINE_BYTES_AIM:
-            parts.append([])
-            size = 0
-        parts[-1].append(text)
-        size += len(text)
-    return parts
+    if isinstance(payload, Rows):
+        for text in row_texts(payload, event.envelope.keys, salt):
+            if size and size + len(text) > LINE_BYTES_AIM:
+                yield part
+                part, size = [], 0
+            part.append(text)
+            size += len(text)
+    yield part
 
 
 def _describe(fields: LineFields, envelope: Envelope) -> None:

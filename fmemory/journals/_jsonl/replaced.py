@@ -9,11 +9,13 @@ are taken from there. A place that was wrong all the same is found by the checks
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from fmemory.journals._jsonl.core import Core, Entry, EventsFile
+from fmemory.journals._jsonl.file_bytes import FileBytes
 from fmemory.journals._jsonl.scan import Found, scan
 from fmemory.journals._jsonl.store import OpenedEvents, open_events
 from fmemory_segments import FORGOTTEN
@@ -120,7 +122,7 @@ def _located(core: Core, events: EventsFile, opened: OpenedEvents) -> list[Found
     size = core.fs.size(opened.file.fd)
     start = opened.header_bytes
     seen = scan(
-        read_exactly(core.fs.pread, opened.file.fd, max(size - start, 0), start),
+        FileBytes(partial(_read, core, opened), start, max(size - start, 0)),
         base=start,
         next_seq=events.first_seq,
         time_ns=core.time_before(events.first_seq),
@@ -137,6 +139,10 @@ def _located(core: Core, events: EventsFile, opened: OpenedEvents) -> list[Found
         else Found(old.found.envelope, new.lines, new.chain, old.found.timestamps, new.erased)
         for old, new in zip(known, seen, strict=True)
     ]
+
+
+def _read(core: Core, opened: OpenedEvents, offset: int, size: int) -> bytes:
+    return read_exactly(core.fs.pread, opened.file.fd, size, offset)
 
 
 def _is_same(old: Found, new: Found) -> bool:

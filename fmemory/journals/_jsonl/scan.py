@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from fmemory.journals._jsonl.file_bytes import Data, is_made_of
 from fmemory.journals._jsonl.lines import (
     IndexFields,
     erased_of,
@@ -102,31 +103,39 @@ class Misplaced(Exception):  # noqa: N818 - never leaves this layer
 
 
 def scan(
-    data: bytes, *, base: int, next_seq: int, time_ns: int, store_id: bytes, whole: bool
+    data: Data,
+    *,
+    base: int,
+    next_seq: int,
+    time_ns: int,
+    store_id: bytes,
+    whole: bool,
+    start: int = 0,
 ) -> Scan:
     """The whole batches in some bytes of a file.
 
     Args:
-        data: Bytes from an offset on where a batch begins, to the end of the file.
+        data: Bytes from an offset on, to the end of the file.
         base: That offset.
+        start: Where in the data a batch begins.
         next_seq: Seq of the first event.
         time_ns: Time of the event before it.
         store_id: The store's.
         whole: Take a last line that lacks only its newline; else wait for it.
     """
-    result = Scan(base)
+    result = Scan(base + start)
     batch = Batch(next_seq, time_ns)
-    at = 0
+    at = start
     while at < len(data):
         end = data.find(b"\n", at)
         is_ended = end >= 0
-        line = memoryview(data)[at : end if is_ended else len(data)]
+        line = data[at : end if is_ended else len(data)]
         if not is_ended and not whole:
             result.stop = _unended(batch, result, base + at)
             break
         fields = parse_line(line, line_salt(store_id, batch.seq))
         if fields is None:
-            result.stop = _bad_line(batch, result, base + at, bytes(line), store_id, is_ended)
+            result.stop = _bad_line(batch, result, base + at, line, store_id, is_ended)
             break
         try:
             batch.add(fields, base + at, len(line))
@@ -161,13 +170,13 @@ def scan(
     return result
 
 
-def later_lines(data: bytes, start: int, store_id: bytes) -> Iterator[tuple[int, IndexFields]]:
+def later_lines(data: Data, start: int, store_id: bytes) -> Iterator[tuple[int, IndexFields]]:
     """Whole lines behind a place, with their offsets, whatever event they are of."""
     at = start
     while at < len(data):
         end = data.find(b"\n", at)
         end = len(data) if end < 0 else end
-        line = memoryview(data)[at:end]
+        line = data[at:end]
         seq = seq_of(line)
         if seq is not None:
             fields = parse_line(line, line_salt(store_id, seq))
@@ -186,7 +195,7 @@ def seq_of(line: bytes | memoryview) -> int | None:
     return seq if seq <= _SEQ_MAX else None
 
 
-def judge(stop: Stop, data: bytes, *, base: int, synced_seq: int, store_id: bytes) -> Stop:
+def judge(stop: Stop, data: Data, *, base: int, synced_seq: int, store_id: bytes) -> Stop:
     """Whether what stands at a stop was torn by a crash, or damaged: then with its evidence.
 
     Args:
@@ -196,12 +205,12 @@ def judge(stop: Stop, data: bytes, *, base: int, synced_seq: int, store_id: byte
     """
     if stop.is_damage:
         return stop
-    tail = data[stop.start - base :]
-    if not tail.strip(BLANK):
+    if is_made_of(data, stop.start - base, BLANK):
         return stop
     if synced_seq >= stop.batch_seq:
         return _damaged(stop, f"although events.tip says that seq {synced_seq} was on disk")
     bad = stop.offset - base
+    nul = data.find(NUL, bad)
     for at, fields in later_lines(data, bad, store_id):
         if at == bad:
             continue
@@ -211,7 +220,7 @@ def judge(stop: Stop, data: bytes, *, base: int, synced_seq: int, store_id: byte
                 f"although a later line (seq {fields.seq}) says that everything up to seq "
                 f"{fields.synced} was on disk",
             )
-        if NUL not in data[bad:at]:
+        if not bad <= nul < at:
             return _damaged(stop, f"although a whole line (seq {fields.seq}) follows")
     return stop
 

@@ -331,14 +331,17 @@ def empty_tmp(fs: FileSystem, folder: Path) -> None:
                 fs.remove(tmp / name)
 
 
-def quarantine(fs: FileSystem, folder: Path, name: str, offset: int, data: bytes) -> str:
+def quarantine(fs: FileSystem, folder: Path, name: str, offset: int, tail: Iterable[bytes]) -> str:
     """Keep bytes that are about to be cut off a file; the name of the copy, which is on disk."""
     target = folder / QUARANTINE_NAME
     fs.make_folders(target)
     kept = f"{Path(name).stem}-{offset:012}-{secrets.token_hex(4)}.tail"
     fd = fs.create_file(target / kept)
     try:
-        write_all(fs, fd, data, 0)
+        at = 0
+        for part in tail:
+            write_all(fs, fd, part, at)
+            at += len(part)
         fs.sync(fd)
     finally:
         fs.close(fd)

@@ -8,9 +8,11 @@ and no file is changed.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Final
 
 from fmemory.journals._jsonl.core import Core, EventsFile
+from fmemory.journals._jsonl.file_bytes import FileBytes, fingerprint, is_made_of, parts
 from fmemory.journals._jsonl.replaced import go_on
 from fmemory.journals._jsonl.scan import BLANK, Found, Stop, judge, scan
 from fmemory.journals._jsonl.store import (
@@ -129,7 +131,7 @@ class Tail:
         """Scan the last file from its known end on."""
         core = self._core
         events = core.active
-        data, previous = b"", None
+        previous = b""
         for look in range(LOOKS_MAX):
             data = self._unread(events)
             found = scan(
@@ -141,10 +143,23 @@ class Tail:
                 whole=whole,
             )
             stop = found.stop
-            if stop is None or may_cut or data == previous:
+            if stop is not None:
+                stop = judge(
+                    stop,
+                    data,
+                    base=events.end,
+                    synced_seq=tip.synced_seq,
+                    store_id=core.store_id,
+                )
+            if stop is None or may_cut:
                 break
+            if stop.reason is LogReason.TORN_TAIL and not (stop.is_damage or whole):
+                break  # Not there yet; whoever writes it may take seconds.
             # A writer may be at work: what it has half written must look the same twice.
-            previous = data
+            seen = fingerprint(data, stop.start - events.end)
+            if seen == previous:
+                break
+            previous = seen
             time.sleep(LOOK_PAUSE_S if look else 0)
         start = events.end
         for one in found.events:
@@ -154,22 +169,18 @@ class Tail:
             events.lacks_newline = found.lacks_newline
         self._torn_seen = None
         if stop is not None:
-            judged = judge(
-                stop, data, base=start, synced_seq=tip.synced_seq, store_id=core.store_id
-            )
-            tail = data[stop.start - start :]
-            self._settle_stop(judged, tail, may_cut=may_cut, is_opening=whole, is_last=is_last)
+            self._settle_stop(stop, data, start, may_cut=may_cut, is_opening=whole, is_last=is_last)
         elif may_cut and is_last and events.lacks_newline:
             self._add_newline(events)
 
-    def _unread(self, events: EventsFile) -> bytes:
+    def _unread(self, events: EventsFile) -> FileBytes:
         """The bytes behind the known end."""
         core = self._core
         with reading(events.path):
             size = core.fs.size(core.file_of(events).fd)
         if size < events.end - events.lacks_newline:
             raise core.went_back(f"at least {events.end} bytes, got {size}", events.path)
-        return core.read(events, events.end, size - events.end) if size > events.end else b""
+        return FileBytes(partial(core.read, events), events.end, max(0, size - events.end))
 
     def _apply(self, events: EventsFile, found: Found) -> None:
         core = self._core
@@ -181,33 +192,47 @@ class Tail:
             raise core.damaged(events, LogReason.FRAME_ORDER, evidence, offset, seq) from None
 
     def _settle_stop(
-        self, stop: Stop, tail: bytes, *, may_cut: bool, is_opening: bool, is_last: bool
+        self,
+        stop: Stop,
+        data: FileBytes,
+        base: int,
+        *,
+        may_cut: bool,
+        is_opening: bool,
+        is_last: bool,
     ) -> None:
-        """Raise for damage; set a torn end aside, or remember to have seen it."""
+        """Raise for damage; set a torn end aside, or remember to have seen it.
+
+        Args:
+            data: What was scanned, from the offset `base` of the file on.
+        """
         core, events = self._core, self._core.active
-        if stop.is_damage or (not is_last and tail.strip(BLANK)):
+        at = stop.start - base
+        torn_bytes = len(data) - at
+        if stop.is_damage or (not is_last and not is_made_of(data, at, BLANK)):
             raise core.corrupt(events, stop)
         if not is_last:
             core.note(f"{events.path.name} ends with blank lines, which were left alone")
         elif may_cut:
-            self._cut(events, stop, tail)
+            self._cut(events, stop, data, at)
         else:
-            self._torn_seen = (events.end, events.end + len(tail))
+            self._torn_seen = (events.end, events.end + torn_bytes)
             if is_opening:  # Later it may be a writer at work.
                 name = events.path.name
-                self._report(RecoveryReport(len(tail), name, stop.start, stop.batch_seq))
+                self._report(RecoveryReport(torn_bytes, name, stop.start, stop.batch_seq))
 
-    def _cut(self, events: EventsFile, stop: Stop, tail: bytes) -> None:
-        """Keep what was torn in the quarantine, then cut it off."""
+    def _cut(self, events: EventsFile, stop: Stop, data: FileBytes, at: int) -> None:
+        """Keep what was torn, from a place on, in the quarantine, then cut it off."""
         core = self._core
         fd = core.file_of(events).fd
         with writing(events.path):
+            tail = parts(data, at)
             kept = quarantine(core.fs, core.path, events.path.name, stop.start, tail)
             core.fs.truncate(fd, stop.start)
             core.fs.sync(fd)
         self._report(
             RecoveryReport(
-                len(tail), events.path.name, stop.start, stop.batch_seq, kept, applied=True
+                len(data) - at, events.path.name, stop.start, stop.batch_seq, kept, applied=True
             )
         )
 

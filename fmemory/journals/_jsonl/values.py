@@ -30,6 +30,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 _SECOND_NS: Final = 1_000_000_000
 _ARRAY_OF_3: Final = b"\x93"
 _SHORT_DECIMALS: Final = (7, 10)
+_NUMBERS_MAX: Final = 1 << 15
 # Readers that split text at more than "\n" would break a line here; inside JSON these bytes can
 # only stand in strings.
 _ESCAPES: Final = (
@@ -165,11 +166,10 @@ def row_texts(rows: Rows, ids: tuple[str, ...], salt: int) -> Iterator[bytes]:
         ValueError: Something that has no place in a line; nothing was written.
     """
     vectors = np.ascontiguousarray(rows.vectors)
-    lists = _short(vectors)
-    is_finite: list[bool] = np.all(np.isfinite(vectors), axis=1).tolist()
+    numbers = _numbers(vectors)
     offsets = rows.note_offsets.tolist()
     times = rows.timestamps.astype("<f8", copy=False).tobytes()
-    for number, record_id in enumerate(ids):
+    for number, (record_id, vector) in enumerate(zip(ids, numbers, strict=True)):
         is_erased = rows.erased is not None and bool(rows.erased[number])
         row = Row(
             record_id,
@@ -180,7 +180,6 @@ def row_texts(rows: Rows, ids: tuple[str, ...], salt: int) -> Iterator[bytes]:
             rows.nonces[NONCE_BYTES * number : NONCE_BYTES * (number + 1)],
             rows.digests[number].tobytes() if is_erased and rows.digests is not None else b"",
         )
-        vector = lists[number] if is_finite[number] else None
         yield seal(_row_text(row, vector, vectors.dtype), salt)
 
 
@@ -286,6 +285,16 @@ def _row(fields: RowFields, dtype: np.dtype[np.floating], dim: int) -> Row:
         bytes.fromhex(fields.nonce),
         digest,
     )
+
+
+def _numbers(vectors: VectorArray) -> Iterator[list[float] | None]:
+    """Each vector as numbers, None where one is not finite; some at a time, for they take much."""
+    step = max(1, _NUMBERS_MAX // max(1, vectors.shape[1]))
+    for start in range(0, len(vectors), step):
+        some = vectors[start : start + step]
+        is_finite: list[bool] = np.all(np.isfinite(some), axis=1).tolist()
+        for numbers, finite in zip(_short(some), is_finite, strict=True):
+            yield numbers if finite else None
 
 
 def _short(vectors: VectorArray) -> list[list[float]]:

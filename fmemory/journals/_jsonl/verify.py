@@ -7,11 +7,13 @@ is checked too.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from fmemory.journals._jsonl.file_bytes import Data, FileBytes, count_of
 from fmemory.journals._jsonl.lines import (
     IndexFields,
     decode_payload,
@@ -154,16 +156,20 @@ class _Check:
             )
         with reading(self._folder / name):
             size = self._fs.size(opened.file.fd)
-            data = read_exactly(self._fs.pread, opened.file.fd, size, 0)
-        self._lines(name, data, opened.header_bytes, tip, is_last=is_last)
+            data = FileBytes(partial(self._read, opened.file.fd), 0, size)
+            self._lines(name, data, opened.header_bytes, tip, is_last=is_last)
 
-    def _lines(self, name: str, data: bytes, start: int, tip: Tip, *, is_last: bool) -> None:
+    def _read(self, fd: int, offset: int, size: int) -> bytes:
+        return read_exactly(self._fs.pread, fd, size, offset)
+
+    def _lines(self, name: str, data: Data, start: int, tip: Tip, *, is_last: bool) -> None:
         """Check the lines of a file; go on behind each that is bad."""
         at = start
         while at < len(data):
             found = scan(
-                data[at:],
-                base=at,
+                data,
+                base=0,
+                start=at,
                 next_seq=self._next_seq,
                 time_ns=self._time_ns,
                 store_id=self._store_id,
@@ -178,8 +184,8 @@ class _Check:
                 return
             judged = judge(
                 found.stop,
-                data[at:],
-                base=at,
+                data,
+                base=0,
                 synced_seq=tip.synced_seq,
                 store_id=self._store_id,
             )
@@ -188,7 +194,7 @@ class _Check:
                 return
             at = self._damage(name, data, judged)
 
-    def _damage(self, name: str, data: bytes, stop: Stop) -> int:
+    def _damage(self, name: str, data: Data, stop: Stop) -> int:
         """Tell of bad lines up to the next batch; where that begins."""
         self._chain, self._is_whole = None, False
         at = self._bad_line(name, data, stop.offset, stop.seq, stop.reason, stop.evidence)
@@ -210,7 +216,7 @@ class _Check:
         return at
 
     def _bad_line(
-        self, name: str, data: bytes, offset: int, seq: int, reason: LogReason, evidence: str
+        self, name: str, data: Data, offset: int, seq: int, reason: LogReason, evidence: str
     ) -> int:
         """Tell of a line, or of the records in it that were changed; the offset behind it."""
         end = _line_end(data, offset)
@@ -260,7 +266,7 @@ class _Check:
         self._chain, self._is_whole = None, False
 
     def _event(
-        self, name: str, data: bytes, lines: tuple[tuple[int, int, int], ...], chain: bytes
+        self, name: str, data: Data, lines: tuple[tuple[int, int, int], ...], chain: bytes
     ) -> None:
         """Check the records and the chain value of an event whose lines are whole."""
         texts = [data[offset : offset + size] for offset, size, _ in lines]
@@ -327,13 +333,13 @@ class _Check:
         self._found.append(Finding(reason, message, damage, file, offset, first_seq, last_seq, key))
 
 
-def _line_end(data: bytes, at: int) -> int:
+def _line_end(data: Data, at: int) -> int:
     end = data.find(b"\n", at)
     return len(data) if end < 0 else end
 
 
-def _where(name: str, data: bytes, offset: int, seq: int) -> str:
-    line = 1 + data.count(b"\n", 0, offset)
+def _where(name: str, data: Data, offset: int, seq: int) -> str:
+    line = 1 + count_of(data, b"\n", offset)
     return f"({name}, line {line}, byte {offset}, seq {seq})"
 
 

@@ -1,14 +1,14 @@
 """Writing to a JSON Lines log: lock, catch up, plan, write, give the lock back, sync.
 
-A batch is written with one call at the end of the last file and is there once its last line is
-whole; after a failure the file is cut back to where it ended. What a commit promises is said only
-after a sync has said so, and the witness hears of it before the caller does.
+A batch is written at the end of the last file, some megabytes with each call, and is there once
+its last line is whole; after a failure the file is cut back to where it ended. What a commit
+promises is said only after a sync has said so, and the witness hears of it before the caller does.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import error as StructError  # noqa: N812 - a class, named as one
 from typing import Final, TypeAlias, get_args
 
@@ -48,6 +48,7 @@ from fmemory_segments.errors import InvalidDraft, StoreFull
 from fmemory_segments.event import EVENT_BYTES_MAX, NONCE_BYTES
 
 DURABILITIES: Final = get_args(Durability)
+GROUP_BYTES: Final = 1 << 23
 _CANNOT_ENCODE: Final = (
     ValueError,
     OverflowError,
@@ -178,23 +179,19 @@ class Writer:
                 chain=core.chain,
                 synced=max(tip.synced_seq, self._group.durable_seq),
             )
+            group, size = _next_group(encoded)
         except _CANNOT_ENCODE as error:
-            raise InvalidDraft(
-                f"draft: expected an event that can be stored, got {error} ({core.path}); nothing "
-                "was written",
-                reason=LogReason.INVALID_DRAFT,
-                path=core.path,
-            ) from error
-        lines = [line for one in encoded for line in one.lines]
-        file = self._file_for(sum(map(len, lines)))
+            raise _invalid(core, error) from error
+        # How large a batch beyond one group will be is not known: it gets a file of its own.
+        file = self._file_for(size if size < GROUP_BYTES else core.options.file_bytes_max + size)
         # A reader of this process must not find the lines before they are in the index: it would
         # take them in, and they would be there twice.
         with core.tail_lock:
             if file is not core.active:  # Only somebody who takes no lock can have done that.
                 raise core.went_back("the file to append to, got another", file.path)
-            self._write(file, b"".join(lines))
-            for one in encoded:
-                self._apply(file, one)
+            written = self._write(file, group, encoded)
+            for found in written:
+                core.apply(file, found)
         return events
 
     def _file_for(self, size: int) -> EventsFile:
@@ -223,22 +220,38 @@ class Writer:
         self._tail.catch_up()
         return core.active
 
-    def _write(self, file: EventsFile, data: bytes) -> None:
-        """Write whole lines at the end of a file.
+    def _write(
+        self, file: EventsFile, group: list[EncodedEvent], others: Iterator[EncodedEvent]
+    ) -> list[Found]:
+        """Write a batch at the end of a file, some megabytes at a time; where its events are.
+
+        Args:
+            group: The first events.
+            others: Those that follow, encoded as they are taken.
 
         Raises:
-            StoreFull, LogWriteFailed: The file was cut back to where it ended.
+            InvalidDraft: One of them cannot be encoded. The file was cut back to where it ended.
+            StoreFull, LogWriteFailed: The same holds.
             LogPoisoned: It could not be cut back.
         """
         core, start = self._core, file.end
         fd = core.file_of(file).fd
+        placed: list[Found] = []
+        at = start
         try:
-            write_all(core.fs, fd, data, start)
+            while group:
+                write_all(core.fs, fd, b"".join(line for one in group for line in one.lines), at)
+                for one in group:
+                    found, at = _placed(one, at)
+                    placed.append(found)
+                group, _ = _next_group(others)
         except BaseException as error:
             try:
                 core.fs.truncate(fd, start)
             except OSError as failure:
                 raise core.poisoned("truncate", failure, LogReason.TRUNCATE_FAILED) from error
+            if isinstance(error, _CANNOT_ENCODE):
+                raise _invalid(core, error) from error
             if not isinstance(error, OSError):
                 raise
             failed = write_failed(error, file.path, start)
@@ -247,25 +260,8 @@ class Writer:
             raise failed from error
         if core.state == "full":
             core.state = "ok"
-
-    def _apply(self, file: EventsFile, one: EncodedEvent) -> None:
-        """Take an event that was just written into the index."""
-        places, at = [], file.end
-        for line, row in zip(one.lines, one.first_rows, strict=True):
-            places.append((at, len(line) - 1, row))
-            at += len(line)
-        timestamps = timestamps_of_payload(one.stored.payload)
         file.end = at
-        self._core.apply(
-            file,
-            Found(
-                one.stored.envelope,
-                tuple(places),
-                one.chain,
-                timestamps,
-                erased_of_payload(one.stored.payload),
-            ),
-        )
+        return placed
 
     def _target(self) -> SyncTarget:
         """What a sync that starts now covers."""
@@ -307,6 +303,38 @@ class Writer:
             core.note(f"events.tip could not be written: {error}")
             return 0
         return tip.suspect_from
+
+
+def _next_group(encoded: Iterator[EncodedEvent]) -> tuple[list[EncodedEvent], int]:
+    """Events that are written with one call, and the bytes of their lines."""
+    group: list[EncodedEvent] = []
+    size = 0
+    for one in encoded:
+        group.append(one)
+        size += sum(map(len, one.lines))
+        if size >= GROUP_BYTES:
+            break
+    return group, size
+
+
+def _placed(one: EncodedEvent, at: int) -> tuple[Found, int]:
+    """An event whose lines stand at an offset, and the offset behind them."""
+    places = []
+    for line, row in zip(one.lines, one.first_rows, strict=True):
+        places.append((at, len(line) - 1, row))
+        at += len(line)
+    payload = one.stored.payload
+    timestamps, erased = timestamps_of_payload(payload), erased_of_payload(payload)
+    return Found(one.stored.envelope, tuple(places), one.chain, timestamps, erased), at
+
+
+def _invalid(core: Core, error: BaseException) -> InvalidDraft:
+    return InvalidDraft(
+        f"draft: expected an event that can be stored, got {error} ({core.path}); nothing "
+        "was written",
+        reason=LogReason.INVALID_DRAFT,
+        path=core.path,
+    )
 
 
 def stored_drafts(

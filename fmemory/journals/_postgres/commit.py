@@ -3,13 +3,14 @@
 The row of the log in `fmemory_logs` is the lock: who holds it gives out seqs, so they have no gap
 and their order is that of the commits. If the connection is lost around COMMIT, the row says what
 became of it: once another connection holds it, the first one's transaction has ended, and either
-its first event is there with its batch id, or nothing of it ever will be.
+its first event is there with its batch id, or nothing of it ever will be. A large batch goes in
+several messages, COMMIT in the last, and no more than one of them is in memory.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import msgspec
@@ -40,6 +41,7 @@ from fmemory_segments import FORGOTTEN
 
 IDLE = pq.TransactionStatus.IDLE
 SETTLE_TIMEOUT_S = 10.0
+MESSAGE_BYTES = 4 * 1024 * 1024
 # lock_timeout is for each lock, of which a row can want several: this bounds them together.
 _STATEMENT_SLACK_MS = 100
 
@@ -83,6 +85,7 @@ class PostgresTransaction:
         head_ns: Its time.
         durability: When it ends.
         batch_id: Names this append for ever.
+        last_seq: The newest seq once it has ended.
     """
 
     def __init__(self, head_seq: int, head_ns: int, durability: Durability) -> None:
@@ -90,18 +93,19 @@ class PostgresTransaction:
         self.head_ns = head_ns
         self.durability: Durability = durability
         self.batch_id = new_batch_id()
-        self.rows: Sequence[EventRow] = ()
+        self.last_seq = head_seq
+        self.rows: Iterable[EventRow] | None = None
         self.streams: Sequence[StreamInfo] = ()
         self.replaced: Sequence[ErasedRow] = ()
 
-    def append(self, rows: Sequence[EventRow], streams: Sequence[StreamInfo]) -> None:
-        """Store events when the transaction ends."""
-        assert not self.rows, "a transaction appends once"
+    def append(self, rows: Iterable[EventRow], streams: Sequence[StreamInfo]) -> None:
+        """Store events when the transaction ends; they are taken then."""
+        assert self.rows is None, "a transaction appends once"
         self.rows, self.streams = rows, streams
 
     def replace(self, rows: Sequence[ErasedRow]) -> None:
         """Store events anew when the transaction ends."""
-        assert not self.rows, "a transaction replaces or appends"
+        assert self.rows is None, "a transaction replaces or appends"
         self.replaced = rows
 
 
@@ -128,7 +132,7 @@ class Committer:
             try:
                 with self._connections.holding(connection):
                     yield transaction
-                if transaction.rows or transaction.replaced:
+                if transaction.rows is not None or transaction.replaced:
                     self._commit(connection, transaction, timeout_s)
             finally:
                 _roll_back(connection)
@@ -234,21 +238,28 @@ class Committer:
             )
 
     def _send(self, connection: Connection, transaction: PostgresTransaction) -> str | None:
-        log_id, rows = self._log.log_id, transaction.rows
-        if not rows:
+        log_id = self._log.log_id
+        if transaction.rows is None:
             return self._send_replaced(connection, transaction.replaced)
-        head = rows[-1]
+        erased: list[tuple[int, int]] = []
+        moved: dict[str, int] = {"log": log_id}
+        values = _event_values(log_id, transaction, erased, moved)
+        message, is_full = _next_message(values)
+        while is_full:
+            # The client library keeps what the server has not taken: so this waits for each.
+            with _pipeline(connection), connection.cursor() as cursor:
+                cursor.executemany(_INSERT_EVENT, message)
+            message, is_full = _next_message(values)
         with _pipeline(connection):
             with connection.cursor() as cursor:
-                cursor.executemany(_INSERT_EVENT, _event_values(log_id, transaction))
+                cursor.executemany(_INSERT_EVENT, message)
             with connection.cursor() as cursor:
                 cursor.executemany(_UPSERT_STREAM, _stream_values(log_id, transaction.streams))
-            erased = [(log_id, row.seq) for row in rows if row.is_erased]
             if erased:
                 with connection.cursor() as cursor:
                     cursor.executemany(_MARK_EVENT, erased)
-            moved = {"seq": head.seq, "ns": head.recorded_at_ns, "log": log_id}
             connection.execute(_MOVE_HEAD[transaction.durability == "fsync"], moved)
+            transaction.last_seq = moved["seq"]
             last = connection.execute("COMMIT")
         return last.statusmessage
 
@@ -331,10 +342,21 @@ def _lock_head(
             return head
 
 
-def _event_values(log_id: int, transaction: PostgresTransaction) -> Iterator[tuple[object, ...]]:
+def _event_values(
+    log_id: int,
+    transaction: PostgresTransaction,
+    erased: list[tuple[int, int]],
+    moved: dict[str, int],
+) -> Iterator[tuple[object, ...]]:
+    """What is inserted for each event.
+
+    Args:
+        erased: Gets what marks those that are erased.
+        moved: Gets what moves the head to the last one taken.
+    """
     batch_id: bytes | None = transaction.batch_id
     hashes: dict[str, bytes] = {}
-    for row in transaction.rows:
+    for row in transaction.rows or ():
         stream_hash = hashes.get(row.stream)
         if stream_hash is None:
             stream_hash = hashes[row.stream] = digest(row.stream)
@@ -354,6 +376,21 @@ def _event_values(log_id: int, transaction: PostgresTransaction) -> Iterator[tup
             row.data,
         )
         batch_id = None  # one is enough: a batch is there whole or not at all
+        if row.is_erased:
+            erased.append((log_id, row.seq))
+        moved.update(seq=row.seq, ns=row.recorded_at_ns)
+
+
+def _next_message(values: Iterator[tuple[object, ...]]) -> tuple[list[tuple[object, ...]], bool]:
+    """What is sent at once, and whether it is as much as should be: then more may follow."""
+    message: list[tuple[object, ...]] = []
+    size = 0
+    for one in values:
+        message.append(one)
+        size += sum(len(part) for part in one if isinstance(part, bytes))
+        if size >= MESSAGE_BYTES:
+            return message, True
+    return message, False
 
 
 def _stream_values(log_id: int, streams: Sequence[StreamInfo]) -> Iterator[tuple[object, ...]]:

@@ -279,11 +279,11 @@ class PostgresTable:
             raise
         finally:
             self._write_lock.release()
-        if transaction.rows:
+        if transaction.rows is not None:
             self._full = False
             if wanted == "fsync":
                 # On disk in the order of the commits: whatever came before is there as well.
-                self._note_durable(transaction.rows[-1].seq)
+                self._note_durable(transaction.last_seq)
             self._notify()
 
     def was_committed(self, error: CommitUnknown) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fmemory.journal import StreamInfo
 from fmemory.journals._sqlite.erase import Pages, make_marks, replace_events
-from fmemory.journals._tables.event_table import ErasedRow, EventRow, stream_of
+from fmemory.journals._tables.event_table import ErasedRow, EventRow, stream_key
 
 STREAM_ID = "(SELECT id FROM fmemory_streams WHERE key = ?)"
 
@@ -36,15 +36,13 @@ class SqliteTransaction:
         self.head_ns = head_ns
         self.last_seq = head_seq
 
-    def append(self, rows: Sequence[EventRow], streams: Sequence[StreamInfo]) -> None:
+    def append(self, rows: Iterable[EventRow], streams: Sequence[StreamInfo]) -> None:
         """Insert events and what is known of their streams."""
-        keys = {row.stream: stream_of(row.stream) for row in rows}
-        key_of = {stream: key for key, stream in keys.items()}
         self._database.executemany(
             _UPSERT_STREAM,
             [
                 (
-                    key_of[info.stream],
+                    stream_key(info.stream),
                     info.stream[0],
                     info.revision,
                     info.first_seq,
@@ -54,12 +52,21 @@ class SqliteTransaction:
                 for info in streams
             ],
         )
-        self._database.executemany(_INSERT, [row[:-1] for row in rows])
-        erased = [(row.seq,) for row in rows if row.is_erased]
+        erased: list[tuple[int]] = []
+        self._database.executemany(_INSERT, self._values(rows, erased))
         if erased:
             make_marks(self._database)
             self._database.executemany(_MARK, erased)
-        self.last_seq = rows[-1].seq
+
+    def _values(
+        self, rows: Iterable[EventRow], erased: list[tuple[int]]
+    ) -> Iterator[tuple[object, ...]]:
+        """What is inserted for each event; of those that are erased the seq is noted."""
+        for row in rows:
+            if row.is_erased:
+                erased.append((row.seq,))
+            self.last_seq = row.seq
+            yield row[:-1]
 
     def replace(self, rows: Sequence[ErasedRow]) -> None:
         """Update events, none of which then needs more room than before."""

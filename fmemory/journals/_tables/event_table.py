@@ -10,7 +10,7 @@ asks for data with its check, and gets none where the event is another by now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -97,8 +97,14 @@ class TableTransaction(Protocol):
     head_seq: int
     head_ns: int
 
-    def append(self, rows: Sequence[EventRow], streams: Sequence[StreamInfo]) -> None:
-        """Store events, and what is known of their streams from now on. Called at most once."""
+    def append(self, rows: Iterable[EventRow], streams: Sequence[StreamInfo]) -> None:
+        """Store events, and what is known of their streams from now on. Called at most once.
+
+        Args:
+            rows: At least one, by seq. Each is packed when it is taken, and a batch may be as large
+                as memory, so take them one by one and keep none. What taking one raises ends the
+                transaction.
+        """
         ...
 
     def replace(self, rows: Sequence[ErasedRow]) -> None:

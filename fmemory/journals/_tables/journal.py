@@ -171,8 +171,8 @@ class TableJournal:
                 return None
             for draft in drafts:
                 check_draft(draft)
-            events = [_packed(draft, draft.payload) for draft in drafts]
-            self._append(transaction, drafts, [now] * len(drafts), events)
+            packed = (_packed(draft, draft.payload) for draft in drafts)
+            self._append(transaction, drafts, [now] * len(drafts), packed)
         self._notify()
         last = head + len(drafts)
         return Commit(head + 1, last, now, durable=self._table.is_durable(last))
@@ -298,31 +298,16 @@ class TableJournal:
         transaction: TableTransaction,
         sources: Sequence[Draft | Envelope],
         times: Sequence[int],
-        events: Sequence[EventBytes],
+        events: Iterable[EventBytes],
     ) -> None:
-        rows: list[EventRow] = []
-        known: dict[Stream, StreamInfo | None] = {}
-        seq = transaction.head_seq
-        for source, time_ns, packed in zip(sources, times, events, strict=True):
-            seq += 1
-            key = stream_key(source.stream)
-            before = known[source.stream] if source.stream in known else self._table.stream(key)
+        known: dict[Stream, StreamInfo] = {}
+        for seq, (source, time_ns) in enumerate(
+            zip(sources, times, strict=True), transaction.head_seq + 1
+        ):
+            before = known.get(source.stream) or self._table.stream(stream_key(source.stream))
             known[source.stream] = _continued(before, source, seq, time_ns)
-            rows.append(
-                EventRow(
-                    seq,
-                    key,
-                    source.revision,
-                    source.type,
-                    source.event_id,
-                    time_ns,
-                    packed.meta,
-                    meta_check(seq, time_ns, packed.meta),
-                    packed.data,
-                    packed.is_erased,
-                )
-            )
-        transaction.append(rows, [info for info in known.values() if info is not None])
+        rows = _rows(sources, times, events, transaction.head_seq)
+        transaction.append(rows, list(known.values()))
 
     def _check_writable(self, doing: str = "append") -> None:
         self._table.check_open()
@@ -345,6 +330,30 @@ def _packed(source: Draft | Envelope, payload: Payload) -> EventBytes:
         raise ContractError(
             f"event: {error}; nothing was written; correct the event", reason=Reason.BAD_VALUE
         ) from error
+
+
+def _rows(
+    sources: Sequence[Draft | Envelope],
+    times: Sequence[int],
+    events: Iterable[EventBytes],
+    head_seq: int,
+) -> Iterator[EventRow]:
+    """Events as rows, each packed when it is taken: of a large batch there is no second copy."""
+    for seq, (source, time_ns, packed) in enumerate(
+        zip(sources, times, events, strict=True), head_seq + 1
+    ):
+        yield EventRow(
+            seq,
+            stream_key(source.stream),
+            source.revision,
+            source.type,
+            source.event_id,
+            time_ns,
+            packed.meta,
+            meta_check(seq, time_ns, packed.meta),
+            packed.data,
+            packed.is_erased,
+        )
 
 
 def _continued(
