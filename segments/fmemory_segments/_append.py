@@ -55,7 +55,7 @@ def prepare_drafts(core: Core, drafts: Sequence[Draft]) -> PreparedBatch:
         expected[stream] = revision + 1
         _check_size(core, draft.payload, f"draft {number}")
     try:
-        return prepare(drafts)
+        return prepare(drafts, random=core.random.take)
     except (ValueError, OverflowError, msgspec.MsgspecError, TypeError) as error:
         raise _invalid(core, error) from error
 

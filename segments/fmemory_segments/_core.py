@@ -22,6 +22,7 @@ from fmemory_segments._files import OpenFile
 from fmemory_segments._header import SEGMENT_HEADER_BYTES, SegmentHeader
 from fmemory_segments._lock import FileLock
 from fmemory_segments._manifest import Manifest
+from fmemory_segments._nonces import RandomBytes
 from fmemory_segments._recent import Recent
 from fmemory_segments._stream_index import StreamIndex
 from fmemory_segments._tip import Tip, TipFile
@@ -157,6 +158,7 @@ class Core:
         self.tip: TipFile | None = None
         self.streams = StreamIndex()
         self.recent = Recent()
+        self.random = RandomBytes()
         self.recoveries: list[RecoveryReport] = []
         self.notices: list[str] = []
         self.state: State = "ok"
