@@ -255,8 +255,10 @@ def envelopes(
         segment = _segment_after(core, upto - 1 if backwards else after)
         low, high = max(after, segment.base_seq - 1), min(upto, segment.next_seq - 1)
         try:
-            if limit is None and not backwards and _is_large_part(segment, low, high, stream):
-                for some in _from_seal(core, segment, low, high, stream):
+            is_large = limit is None and not backwards
+            seal = _seal_for(core, segment, low, high, stream) if is_large else None
+            if seal is not None:
+                for some in _from_seal(core, segment, seal, low, high, stream):
                     yield from some
                     after = some[-1].seq
                 after = high
@@ -282,24 +284,35 @@ def envelopes(
             after = max(after, high)
 
 
-def _is_large_part(segment: Segment, after: int, upto: int, stream: Stream | None) -> bool:
-    """Whether the SEAL, which has all envelopes but those of records, is the shorter way."""
+def _seal_for(
+    core: Core, segment: Segment, after: int, upto: int, stream: Stream | None
+) -> Seal | None:
+    """The SEAL, which has all envelopes but those of records, where it is the shorter way to them.
+
+    None also where it is damaged: what it says stands in the frames as well.
+    """
     if not segment.is_sealed:
-        return False
+        return None
     index = segment.index
     count = upto - after if stream is None else len(index.seqs_of(stream, after + 1, upto))
-    return count * FRAME_COST >= index.event_count
+    if count * FRAME_COST < index.event_count:
+        return None
+    try:
+        seal = load_seal(core, segment)
+        seal.envelopes()
+    except (LogCorrupt, FrameDamage):
+        return None
+    return seal
 
 
 def _from_seal(
-    core: Core, segment: Segment, after: int, upto: int, stream: Stream | None
+    core: Core, segment: Segment, seal: Seal, after: int, upto: int, stream: Stream | None
 ) -> Iterator[list[Envelope]]:
     """Envelopes of a sealed segment by seq, some together, none empty.
 
     Those of record events stand in front of their rows only, and are read there.
     """
-    seal, index, base_seq = load_seal(core, segment), segment.index, segment.base_seq
-    others = seal.envelopes()
+    index, base_seq, others = segment.index, segment.base_seq, seal.envelopes()
     others = others[bisect_right(others, after, key=_SEQ) : bisect_right(others, upto, key=_SEQ)]
     if stream is not None:
         others = [envelope for envelope in others if envelope.stream == stream]

@@ -219,3 +219,75 @@ def test_envelopes_of_scattered_frames_share_reads(tmp_path: Path) -> None:
 
     assert [one.seq for one in found] == list(range(2, 81, 2))
     assert fs.calls.count("pread") <= 2
+
+
+def mixed_segments(log: Log) -> int:
+    """Puts among session events, in several sealed segments; the head."""
+    for number in range(24):
+        if number % 3 == 1:
+            put(log, number, 2)
+        else:
+            say(log, *[b"%d" % number] * (1 + number % 4), durability="os")
+    assert sum(segment.is_sealed for segment in log._core.segments) >= 2
+    return log.refresh()
+
+
+def one_by_one(log: Log, head: int) -> list[Envelope]:
+    """All envelopes, each read by itself from its frame."""
+    return [event for seq in range(head) for event in log.envelopes(seq, seq + 1, limit=1)]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_envelopes_of_any_range_are_those_read_one_by_one(
+    tmp_path: Path, is_compacted: bool
+) -> None:
+    with Log.open(tmp_path, segment_bytes_max=2_500) as log:
+        head = mixed_segments(log)
+        if is_compacted:
+            log.compact(Erasure(head, np.array([2 << 16], np.uint64), np.array([1], np.uint64)))
+            say(log, b"behind the compaction")
+            head += 1
+        known = one_by_one(log, head)
+        assert [event.seq for event in known] == list(range(1, head + 1))
+        for after in range(head):
+            for upto in range(after + 1, head + 1):
+                for stream in (None, SESSION, RECORDS):
+                    wanted = [
+                        event for event in known[after:upto] if stream in (None, event.stream)
+                    ]
+                    assert list(log.envelopes(after, upto, stream=stream)) == wanted
+
+
+def test_a_damaged_seal_hides_no_envelope(tmp_path: Path) -> None:
+    with Log.open(tmp_path, segment_bytes_max=2_500) as log:
+        head = mixed_segments(log)
+        known = one_by_one(log, head)
+        for segment in log._core.segments:
+            if segment.is_sealed:
+                with segment.path.open("r+b") as file:
+                    file.seek(segment.frames_end + 80)
+                    file.write(b"\xff" * 40)
+        assert list(log.envelopes(0, head)) == known
+        assert list(log.envelopes(0, head, stream=SESSION)) == [
+            event for event in known if event.stream == SESSION
+        ]
+        assert {finding.reason.value for finding in log.verify()} == {"seal"}
+
+
+def test_envelopes_of_a_sealed_segment_read_its_seal_and_the_frames_of_records(
+    tmp_path: Path,
+) -> None:
+    with Log.open(tmp_path, segment_frames_max=200, durability="os") as log:
+        for _ in range(190):
+            say(log, b"word" * 4_000)
+        for number in range(20):
+            put(log, number)
+        head = log.refresh()
+    fs = WatchedFileSystem()
+    with Log.open(tmp_path, fs=fs, read_only=True) as log:
+        list(log.envelopes(0, 1))
+        fs.calls.clear()
+        found = list(log.envelopes(0, 200))
+        assert [event.seq for event in found] == list(range(1, 201))
+        assert fs.calls.count("pread") <= 8
+        assert head == 210
