@@ -257,25 +257,7 @@ def _apply_draft(fold: StreamFold, draft: Draft, seq: int, recorded_at_ns: int) 
         locs = np.arange(first, first + len(keys), dtype=np.uint64)
         fold.index.put(keys, payload.timestamps, locs)
     else:
-        fold.apply(envelope_of(draft, seq, recorded_at_ns))
-
-
-def envelope_of(draft: Draft, seq: int, recorded_at_ns: int) -> Envelope:
-    """The envelope of a draft that gets this seq and time."""
-    return Envelope(
-        seq,
-        draft.stream,
-        draft.revision,
-        draft.type,
-        recorded_at_ns,
-        draft.occurred_at_ns,
-        draft.actor,
-        draft.run_id,
-        draft.reason,
-        draft.event_id,
-        draft.keys,
-        draft.count,
-    )
+        fold.apply(draft.envelope(seq, recorded_at_ns))
 
 
 def _is_forgotten_deletion(event: Envelope) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from fmemory._audit import Audit
-from fmemory._engine.projection import Projection, envelope_of
+from fmemory._engine.projection import Projection
 from fmemory._engine.session_fold import MetaFold, SessionFold
 from fmemory._engine.stored import same_but_times, to_ns
 from fmemory._engine.types import EventType
@@ -232,7 +232,7 @@ class Work:
             at = seq - self._head - 1
             if at >= len(self.drafts):
                 return None
-            return envelope_of(self.drafts[at], seq, self.txn.now_ns)
+            return self.drafts[at].envelope(seq, self.txn.now_ns)
         return next(iter(self.txn.envelopes(seq - 1, seq)), None)
 
     def repeat(self, first: int, last: int) -> Receipt:
@@ -281,7 +281,7 @@ class Work:
 
     def _newest(self) -> Envelope:
         """The last draft as an event."""
-        return envelope_of(self.drafts[-1], self._head + len(self.drafts), self.txn.now_ns)
+        return self.drafts[-1].envelope(self._head + len(self.drafts), self.txn.now_ns)
 
 
 class _PendingRecords:

@@ -412,18 +412,4 @@ def _stored(draft: Draft, seq: int, now_ns: int) -> StoredEvent:
             payload.embedding_ids,
             os.urandom(NONCE_BYTES * len(payload)),
         )
-    envelope = Envelope(
-        seq,
-        draft.stream,
-        draft.revision,
-        draft.type,
-        now_ns,
-        draft.occurred_at_ns,
-        draft.actor,
-        draft.run_id,
-        draft.reason,
-        draft.event_id,
-        draft.keys,
-        draft.count,
-    )
-    return StoredEvent(envelope, payload)
+    return StoredEvent(draft.envelope(seq, now_ns), payload)

@@ -295,7 +295,7 @@ def _seal_for(
         return None
     index = segment.index
     count = upto - after if stream is None else len(index.seqs_of(stream, after + 1, upto))
-    if count * FRAME_COST < index.event_count:
+    if not count or count * FRAME_COST < index.event_count:
         return None
     try:
         seal = load_seal(core, segment)

@@ -33,12 +33,12 @@ class Watcher:
         def call() -> None:
             callback()
 
+        # A third of what the log takes to import, and most processes never wait.
+        from watchfiles import watch
+
         with self._change:
             self._callbacks = (*self._callbacks, call)
             if self._thread is None:
-                # A third of what the log takes to import, and most processes never wait.
-                from watchfiles import watch
-
                 self._stop = threading.Event()
                 self._thread = threading.Thread(
                     target=self._watch,

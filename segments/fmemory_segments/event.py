@@ -128,6 +128,23 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[str, ...] = ()
     count: int = 0
 
+    def envelope(self, seq: int, recorded_at_ns: int) -> Envelope:
+        """Its envelope once it has this seq and time."""
+        return Envelope(
+            seq,
+            self.stream,
+            self.revision,
+            self.type,
+            recorded_at_ns,
+            self.occurred_at_ns,
+            self.actor,
+            self.run_id,
+            self.reason,
+            self.event_id,
+            self.keys,
+            self.count,
+        )
+
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event as a journal holds it, whole."""

@@ -45,8 +45,9 @@ from fmemory_segments.event import DIGEST_BYTES, NONCE_BYTES, BoolArray, Float64
 FORMAT_NAME: Final = "fmemory-jsonl"
 FORMAT_VERSION: Final = 1
 LINE_BYTES_AIM: Final = 1 << 20
-KEPT_BYTES_MAX: Final = 1 << 23
 """A line of records is ended once it is so long; one record is never divided."""
+KEPT_BYTES_MAX: Final = 1 << 23
+"""Text of a batch that is kept while its lines are counted."""
 
 ABOUT: Final = (
     "fmemory event log, one event a line; read and copy it freely, but do not edit it: every line "

@@ -30,7 +30,6 @@ from fmemory_segments import (
     Blob,
     Commit,
     Draft,
-    Envelope,
     Erased,
     LogError,
     LogReason,
@@ -351,21 +350,7 @@ def stored_drafts(
         _check_revision(core, expected, draft.stream, draft.revision, f"draft {number}")
         payload = _with_nonces(draft.payload)
         _check_payload(core, payload, draft.keys, f"draft {number}")
-        envelope = Envelope(
-            head_seq + 1 + number,
-            draft.stream,
-            draft.revision,
-            draft.type,
-            now_ns,
-            draft.occurred_at_ns,
-            draft.actor,
-            draft.run_id,
-            draft.reason,
-            draft.event_id,
-            draft.keys,
-            draft.count,
-        )
-        events.append(StoredEvent(envelope, payload))
+        events.append(StoredEvent(draft.envelope(head_seq + 1 + number, now_ns), payload))
     return events
 
 
