@@ -13,7 +13,7 @@ import random
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -416,3 +416,38 @@ def test_new_file_that_reads_back_otherwise_is_not_taken(tmp_path: Path) -> None
     check_erased(journal, before, set(), set())
     assert journal.compact(erasure).erased_rows == len(erasure.locs)
     journal.close()
+
+
+@pytest.mark.parametrize("is_reader", [False, True])
+def test_interrupt_between_the_events_of_a_batch_poisons_the_handle_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_reader: bool
+) -> None:
+    writer, reader = open_store(tmp_path / "log"), open_store(tmp_path / "log")
+    commit(writer, blob(b"before", revision=1))
+    assert reader.refresh() == 1
+    struck = reader if is_reader else writer
+    core, apply = struck._core, struck._core.apply
+
+    def interrupt(file: Any, found: Any) -> None:
+        if found.envelope.seq == 3:
+            raise KeyboardInterrupt
+        apply(file, found)
+
+    drafts = [blob(b"%d" % revision, revision=revision) for revision in (2, 3, 4)]
+    if is_reader:
+        commit(writer, *drafts)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(core, "apply", interrupt)
+        if is_reader:
+            reader.refresh()
+        else:
+            commit(writer, *drafts)
+    with pytest.raises(LogPoisoned, match="index: expected it to succeed"):
+        commit(struck, blob(b"again", revision=5))
+    other = writer if is_reader else reader
+    assert other.refresh() == 4
+    commit(other, blob(b"behind", revision=5))
+    told = contents(other)
+    for one in (writer, reader):
+        one.close()
+    assert (len(told), opened(tmp_path / "log"), damage(tmp_path / "log")) == (5, told, [])

@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -26,12 +26,14 @@ from fmemory.journals._jsonl.store import events_name
 from fmemory_segments import Envelope, FileSystem, LogReason, RecoveryReport, Stream, StreamIndex
 from fmemory_segments._catalog import reading
 from fmemory_segments._files import OpenFile
+from fmemory_segments._stream_index import RevisionGap
 from fmemory_segments._tip import Tip, TipFile
 from fmemory_segments._walk import read_exactly
 from fmemory_segments.errors import (
     ForkedStore,
     LogClosed,
     LogCorrupt,
+    LogError,
     LogPoisoned,
     ReadOnlyLog,
     UnknownEvent,
@@ -140,6 +142,21 @@ class Core:
         self.entries.append(Entry(file, found))
         self.by_stream.setdefault(envelope.stream, []).append(envelope.seq)
         self.head_seq = envelope.seq
+
+    @contextmanager
+    def applying(self) -> Iterator[None]:
+        """A block that takes events into the index, and the end of their file behind them.
+
+        If it is interrupted half-way the two may not agree, and a later append would give seqs
+        twice: so the handle is poisoned.
+        """
+        try:
+            yield
+        except (RevisionGap, LogError):
+            raise
+        except BaseException as error:
+            self.poisoned("index", error, LogReason.INTERRUPTED)
+            raise
 
     def replace(self, events: EventsFile, new: EventsFile, entries: list[Entry]) -> None:
         """Go on with a file in place of another that holds the same events. Under the tail lock.

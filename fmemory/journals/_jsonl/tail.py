@@ -162,9 +162,10 @@ class Tail:
             previous = seen
             time.sleep(LOOK_PAUSE_S if look else 0)
         start = events.end
-        for one in found.events:
-            self._apply(events, one)
-        events.end = found.end
+        with core.applying():
+            for one in found.events:
+                self._apply(events, one)
+            events.end = found.end
         if found.events:
             events.lacks_newline = found.lacks_newline
         self._torn_seen = None

@@ -188,9 +188,11 @@ class Writer:
         with core.tail_lock:
             if file is not core.active:  # Only somebody who takes no lock can have done that.
                 raise core.went_back("the file to append to, got another", file.path)
-            written = self._write(file, group, encoded)
-            for found in written:
-                core.apply(file, found)
+            written, end = self._write(file, group, encoded)
+            with core.applying():
+                for found in written:
+                    core.apply(file, found)
+                file.end = end
         return events
 
     def _file_for(self, size: int) -> EventsFile:
@@ -221,8 +223,11 @@ class Writer:
 
     def _write(
         self, file: EventsFile, group: list[EncodedEvent], others: Iterator[EncodedEvent]
-    ) -> list[Found]:
-        """Write a batch at the end of a file, some megabytes at a time; where its events are.
+    ) -> tuple[list[Found], int]:
+        """Write a batch at the end of a file, some megabytes at a time.
+
+        Returns:
+            Where its events are, and the end of the last.
 
         Args:
             group: The first events.
@@ -259,8 +264,7 @@ class Writer:
             raise failed from error
         if core.state == "full":
             core.state = "ok"
-        file.end = at
-        return placed
+        return placed, at
 
     def _target(self) -> SyncTarget:
         """What a sync that starts now covers."""
