@@ -139,11 +139,7 @@ def _read_neighbours(
     not depend on the rows.
     """
     count = len(locs)
-    breaks = np.flatnonzero(locs[1:] != locs[:-1] + _NEXT) + 1
-    if len(breaks) * NEIGHBOURS_MIN > count:
-        runs = _runs_in_blocks(core, locs)
-    else:
-        runs = _runs_in_events(core, locs, [0, *breaks.tolist(), count])
+    runs = _runs_in_blocks(core, locs) or _runs_in_events(core, locs)
     if runs is None:
         return None
     shape = runs[0].place.shape
@@ -159,8 +155,15 @@ def _read_neighbours(
         blocks = [data.view(DTYPES[shape & 3]).reshape(count, shape >> 2)]
     if not notes:
         return RowPage(b"", blocks, embedding_ids)
-    bodies = [read(core, run.segment, run.place.note_bytes, run.place.note_offset) for run in runs]
-    return RowPage(b"".join((array_header(3 * count), *bodies)), blocks, embedding_ids)
+    bodies = array_header(3 * count)
+    end = len(bodies)
+    joined = bytearray(end + sum([run.place.note_bytes for run in runs]))
+    joined[:end] = bodies
+    with memoryview(joined) as target:
+        for segment, place, _, _ in runs:
+            start, end = end, end + place.note_bytes
+            read_into(core, segment, target[start:end], place.note_offset)
+    return RowPage(joined, blocks, embedding_ids)
 
 
 class _Run(NamedTuple):
@@ -172,16 +175,17 @@ class _Run(NamedTuple):
     high: int
 
 
-def _runs_in_events(core: Core, locs: UInt64Array, cuts: list[int]) -> list[_Run] | None:
-    """The runs between these cuts, each of one event; None if they must be looked at by row."""
+def _runs_in_events(core: Core, locs: UInt64Array) -> list[_Run] | None:
+    """The runs of a page of few events; None if they must be looked at by row."""
+    breaks = np.flatnonzero(locs[1:] != locs[:-1] + _NEXT) + 1
+    if len(breaks) * NEIGHBOURS_MIN > len(locs):
+        return None
     runs: list[_Run] = []
-    for low, high in pairwise(cuts):
+    for low, high in pairwise([0, *breaks.tolist(), len(locs)]):
         loc = int(locs[low])
         segment = core.segment_of(loc >> LOC_ROW_BITS)
         place = segment.index.run(loc, high - low)
-        if place is None:
-            return _runs_in_blocks(core, locs)
-        if not segment.index.checked[place.frame] or place.shape < 4:
+        if place is None or not segment.index.checked[place.frame] or place.shape < 4:
             return None
         if runs and place.shape != runs[0].place.shape:
             return None

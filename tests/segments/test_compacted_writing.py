@@ -295,9 +295,12 @@ def test_a_loc_without_row_is_unknown(tmp_path: Path, loc: int) -> None:
                 ask()
 
 
-def puts_in_random_order(count: int, rows: int, dim: int = 3) -> list[StoredEvent]:
-    """Puts of so many records each, in random order of time."""
-    times = np.random.default_rng(1).permutation(count * rows).astype("<f8").reshape(count, rows)
+def puts_in_random_order(
+    count: int, rows: int, dim: int = 3, *, ascending: bool = False
+) -> list[StoredEvent]:
+    """Puts of so many records each, in random order of time or in that of the log."""
+    order = range(count * rows) if ascending else np.random.default_rng(1).permutation(count * rows)
+    times = np.array(order, "<f8").reshape(count, rows)
     return [
         StoredEvent(
             Envelope(seq, STREAMS[0], seq, PUT, seq, keys=("r",) * rows),
@@ -324,17 +327,18 @@ def test_a_page_of_one_block_is_read_as_one_batch(tmp_path: Path) -> None:
         log.rows(locs[:500])
         fs.calls.clear()
         log.rows(locs[50:550])
-        assert sorted(fs.calls) == ["pread", "preadv"]
+        assert fs.calls == ["preadv", "preadv"]  # vectors, notes
 
 
 @pytest.mark.parametrize("dim", [0, 3])
 @pytest.mark.parametrize("block_bytes_target", [1 << 12, 1 << 20])
 @pytest.mark.parametrize("rows", [1, 7, 100])
 @pytest.mark.parametrize("cuts", [[], [20, 50]])
+@pytest.mark.parametrize("ascending", [False, True])
 def test_pages_of_a_scan_are_the_rows_one_by_one(
-    tmp_path: Path, rows: int, cuts: list[int], block_bytes_target: int, dim: int
+    tmp_path: Path, ascending: bool, rows: int, cuts: list[int], block_bytes_target: int, dim: int
 ) -> None:
-    events = puts_in_random_order(700 // rows, rows, dim)
+    events = puts_in_random_order(700 // rows, rows, dim, ascending=ascending)
     erased_locs = [event.envelope.seq << 16 for event in events[::9]]
     erasure = Erasure(len(events), np.array(erased_locs, np.uint64), NOTHING.seqs)
     cuts = [cut for cut in cuts if cut <= len(events)]
@@ -351,6 +355,62 @@ def test_pages_of_a_scan_are_the_rows_one_by_one(
                 assert page.embedding_ids == [name for _, _, name in wanted]
                 vectors = np.concatenate(page.blocks)
                 assert np.array_equal(vectors, np.array([vector for _, vector, _ in wanted]))
+
+
+@pytest.mark.parametrize("rows", [1, 120])
+def test_a_page_with_the_ends_of_neighbours_and_another_middle(tmp_path: Path, rows: int) -> None:
+    compacted_store(tmp_path, puts_in_random_order(120 // rows, rows, ascending=True), NOTHING)
+    with Log.open(tmp_path, read_only=True) as log:
+        locs = scan_order(log, NOTHING)
+        notes = {loc: log.row(loc)[0] for loc in locs.tolist()}
+        log.rows(locs)  # Its frames are known to be right from now on.
+        twice, swapped = locs.copy(), locs.copy()
+        twice[60] = twice[61]
+        swapped[60], swapped[61] = locs[61], locs[60]
+        for page in (twice, swapped):
+            wanted = b"".join([notes[loc] for loc in page.tolist()])
+            assert bytes(log.rows(page).notes).endswith(wanted)
+
+
+@pytest.mark.parametrize("odd", ["none", "no rows", "two rows", "erased", "longer", "no vector"])
+def test_a_page_of_neighbours_with_an_odd_one_among_them(tmp_path: Path, odd: str) -> None:
+    """Of events of one row each, a page is looked up by its ends: the middle counts as well."""
+    # As many as a page may have that is read in three runs.
+    events, count, at = puts_in_random_order(300, 1, ascending=True), 120, 150
+    erasure = NOTHING
+    if odd == "no rows":
+        events[at - 1] = StoredEvent(Envelope(at, STREAMS[0], at, "note.taken", at), blob(at, b"x"))
+    elif odd == "two rows":
+        envelope = msgspec.structs.replace(events[at - 1].envelope, keys=("r", "r"))
+        times = np.array([at - 1, at - 0.5])
+        payload = msgspec.structs.replace(make_rows(at, 2), timestamps=times)
+        events[at - 1] = StoredEvent(envelope, payload)
+    elif odd == "erased":
+        erasure = Erasure(300, np.array([at << 16], np.uint64), NOTHING.seqs)
+    elif odd in ("longer", "no vector"):
+        times = np.array([at - 1.0])
+        payload = make_rows(at, 1, 4 if odd == "longer" else 0)
+        payload = msgspec.structs.replace(payload, timestamps=times)
+        events[at - 1] = StoredEvent(events[at - 1].envelope, payload)
+    compacted_store(tmp_path, events, erasure)
+    with Log.open(tmp_path, read_only=True) as log:
+        lost = {"no rows": UnknownEvent, "erased": RowErased}.get(odd)
+        single = {}
+        for seq in range(1, 301):
+            if seq != at or lost is None:
+                single[seq << 16] = log.row(seq << 16)
+        for _ in range(2):  # The second time all frames are known to be right.
+            for start in range(1, 300 - count, 7):
+                locs = [seq << 16 for seq in range(start, start + count)]
+                if lost is not None and at << 16 in locs:
+                    with pytest.raises(lost):
+                        log.rows(np.array(locs, np.uint64))
+                    continue
+                page = log.rows(np.array(locs, np.uint64))
+                wanted = [single[loc] for loc in locs]
+                assert bytes(page.notes).endswith(b"".join([note for note, _, _ in wanted]))
+                vectors = [row.tolist() for block in page.blocks for row in block]
+                assert vectors == [vector.tolist() for _, vector, _ in wanted]
 
 
 class Short(PosixFileSystem):
