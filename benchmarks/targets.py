@@ -45,8 +45,9 @@ RATIOS = (
     RatioTarget("put-one", "SQLite", 1.1),
     RatioTarget("put-one", "SQLite", 1.3, "mean"),
     RatioTarget("put-threads", "SQLite", 2.0),
-    RatioTarget("put-500", "SQLite", 2.5),
-    RatioTarget("put-500", "SQLite tuned", 1.8),
+    # Every third such put of SQLite carries a checkpoint: a median would leave its time out.
+    RatioTarget("put-500", "SQLite", 2.5, "mean"),
+    RatioTarget("put-500", "SQLite tuned", 1.8, "mean"),
 )
 FIGURES = (
     FigureTarget("open-batches", "open, s", 1.2),
