@@ -55,9 +55,15 @@ class _Failures:
 
 @dataclass(slots=True)
 class Calls:
-    """A fold over the facts of one session."""
+    """A fold over the facts of one session.
+
+    Attributes:
+        session_id: The session.
+        of_run: Of a run: it is one, whatever was deleted within it. A session begins anew.
+    """
 
     session_id: str
+    of_run: bool = False
     _failures: dict[str | None, _Failures] = field(default_factory=dict)
     _before: deque[Fact] = field(default_factory=lambda: deque(maxlen=AROUND))
     _incomplete: list[_First] = field(default_factory=list)
@@ -76,7 +82,7 @@ class Calls:
         if fact.event.type == EventType.SESSION_DELETED:
             # What comes after it can answer nothing of before.
             self._left, self._waiting = self._open(), {}
-        elif in_scope:
+        elif in_scope and not self.of_run:
             self._left = []
         self._copied_upto = max(self._copied_upto, copied_upto(fact.event))
         match fact.detail:
@@ -112,7 +118,7 @@ class Calls:
     def unanswered(self) -> list[UnansweredCall]:
         """Calls in scope that nothing answered, in order.
 
-        Those of before the session was deleted only where nothing in scope came after that.
+        Of a session, those of before it was deleted only where nothing came after that.
         """
         return [
             UnansweredCall(

@@ -119,7 +119,8 @@ class _Fold:
     missed: list[UnreadableEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.calls = Calls(self.subject.session_id or "")
+        is_run = self.subject.run_id is not None
+        self.calls = Calls(self.subject.session_id or "", of_run=is_run)
 
     def add(self, fact: Fact) -> None:
         """Fold one event, whether of the run or only of its session."""

@@ -64,6 +64,19 @@ def test_what_follows_a_deletion_knows_nothing_of_before(memory: JournalBackend)
     assert [one.unanswered_count for one in runs(memory)] == [1, 0]
 
 
+def test_a_run_within_which_its_session_is_deleted_keeps_its_calls(memory: JournalBackend) -> None:
+    with fmemory.audit(run_id="r"):
+        memory.append_transcript_messages("s", called("before", "ls"))
+        memory.delete_session("s")
+        memory.append_transcript_messages("s", called("after", "ls"))
+
+    (run,) = runs(memory)
+
+    assert run.unanswered_count == 2
+    assert [one.call_id for one in report(memory, "r").unanswered] == ["before", "after"]
+    assert [one.call_id for one in report(memory, "s").unanswered] == ["after"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_erased_events_are_unreadable_and_change_nothing(
     kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
