@@ -77,7 +77,7 @@ class Spool:
             self.problems[seq] = (cast("int", event["type"]), str(event["problem"]))
         text = json_text(event)
         told = Told(seq, self._end, len(text))
-        with _spooling():
+        with _spooling("nothing was written; make room, or name another folder by TMPDIR"):
             self._file.seek(self._end)
             self._file.write(text)
         self._end += len(text)
@@ -89,19 +89,18 @@ class Spool:
         Raises:
             MemoryFileError: The system cannot give it back.
         """
-        with _spooling():
+        with _spooling("the page is not whole; write it again"):
             self._file.seek(told.offset)
             text = self._file.read(told.size)
         return text[:-1] + b',"copied":true}' if told.is_copied else text
 
 
 @contextmanager
-def _spooling() -> Iterator[None]:
+def _spooling(state: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise MemoryFileError(
-            f"page: expected room for its events in a temporary file, got {error}; nothing was"
-            " written; make room, or name another folder by TMPDIR",
+            f"page: expected room for its events in a temporary file, got {error}; {state}",
             reason=Reason.FILE_UNWRITABLE,
         ) from error

@@ -219,7 +219,7 @@ class BackendSuiteBase:
 
 
 def readable(memory: MemoryView, namespaces: Sequence[Namespace] = NAMESPACES) -> object:
-    """Everything that can be read of these namespaces, and of the sessions of the suite."""
+    """Everything that can be read of these namespaces, and of the suite's keys and sessions."""
     spaces = [
         (
             [identity(one) for one in scan(memory, namespace)],

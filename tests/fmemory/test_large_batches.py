@@ -10,6 +10,7 @@ whole, a page that is made before it is written.
 from __future__ import annotations
 
 import errno
+import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 import fmemory
 from fmemory import ContractError, LogBackend, MemoryRecord, Message, Note, PutRequest
 from fmemory.copying import copy_log
+from fmemory.errors import MemoryFileError, Reason
 from fmemory.journal import Draft, Payload
 from fmemory.replay import page
 from fmemory.replay._page import page_pieces
@@ -182,6 +184,27 @@ def test_a_page_is_made_in_pieces_while_it_is_written(tmp_path: Path) -> None:
     assert size == len(whole.encode())
     assert size > MESSAGES * MEGABYTE
     assert peak < size  # four times that when it was made whole
+
+
+@pytest.mark.parametrize(
+    ("doing", "state"), [("write", "nothing was written"), ("read", "the page is not whole")]
+)
+def test_a_temporary_file_that_fails_ends_the_page_with_what_holds(
+    monkeypatch: pytest.MonkeyPatch, doing: str, state: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = tempfile.SpooledTemporaryFile()  # noqa: SIM115 - closed by the page
+    monkeypatch.setattr(file, doing, fail)
+    monkeypatch.setattr("tempfile.SpooledTemporaryFile", lambda **_: file)
+    with fmemory.open(":memory:") as memory:
+        memory.append_transcript_messages("s", [Message("user", "hello")])
+        with pytest.raises(MemoryFileError, match=f"No space left on device; {state}") as caught:
+            page(memory)
+
+    assert caught.value.reason is Reason.FILE_UNWRITABLE
+    assert file.closed
 
 
 def large_batch() -> list[Draft]:
