@@ -112,6 +112,7 @@ class RecordIndex:
         "_page_end",
         "_row_of",
         "_run",
+        "_run_ascends",
         "_run_holes",
         "_timestamps",
         "ids",
@@ -126,6 +127,8 @@ class RecordIndex:
         self._locs: Column[np.uint64] = Column(np.uint64)
         self._alive: Column[np.bool_] = Column(np.bool_)
         self._run: Column[np.int32] = Column(np.int32)
+        # The order by timestamp is the write order.
+        self._run_ascends = True
         self._run_holes = 0
         self._fresh: SortedList[tuple[float, int]] = SortedList()
         self._ordered_rows = 0
@@ -247,9 +250,9 @@ class RecordIndex:
         rows, run_more = self._run_rows(low, high, limit)
         if self._fresh:
             return self._merged_page(rows, run_more, lower, end, limit)
-        page = self._ordered(rows, run_more)
+        page = self._neighbours(rows, run_more) or self._ordered(rows, run_more)
         if run_more and not self._run_holes:
-            self._page_end = (int(page.locs[-1]), int(rows[-1]), low + len(rows))
+            self._page_end = (page.locs.item(-1), rows.item(-1), low + len(rows))
         return page
 
     def select(self, start: float | None, end: float | None) -> RowArray:
@@ -341,6 +344,16 @@ class RecordIndex:
         locs, timestamps = self._locs.view, self._timestamps.view
         return OrderedRows(rows, locs.take(rows), timestamps.take(rows), more)
 
+    def _neighbours(self, rows: RowArray, more: bool) -> OrderedRows | None:
+        """The same for rows of the run where they are neighbours in write order, without a copy."""
+        if not self._run_ascends or not len(rows):
+            return None
+        first, end = rows.item(0), rows.item(-1) + 1
+        if end - first != len(rows):
+            return None
+        locs, timestamps = self._locs.array, self._timestamps.array
+        return OrderedRows(rows, locs[first:end], timestamps[first:end], more)
+
     def _settle(self, *, merge: bool = False) -> None:
         """Bring rows written since into the order."""
         size = self._timestamps.size
@@ -377,6 +390,7 @@ class RecordIndex:
         run: Column[np.int32] = Column(np.int32)
         run.extend(alive[order].astype(np.int32), len(order))
         self._run, self._run_holes = run, 0
+        self._run_ascends = bool((order[1:] > order[:-1]).all())
         self._fresh.clear()
         self._ordered_rows = self._timestamps.size
 
@@ -391,6 +405,7 @@ class RecordIndex:
         assert self._run_holes == len(run) - int(np.count_nonzero(alive[run]))
         keys = [self._run_key(row) for row in run]
         assert keys == sorted(keys)
+        assert not self._run_ascends or bool((run[1:] > run[:-1]).all())
         live = [int(row) for row in run if alive[row]] + [row for _, row in self._fresh]
         assert sorted(live) == sorted(self.row_of.values())
         locs = self._locs.view
