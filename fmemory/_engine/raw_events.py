@@ -7,7 +7,7 @@ What is damaged is told in its place; everything else of the log is still read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -178,7 +178,9 @@ def _pages(
         while start < len(some):
             page = some[start : start + pace.count]
             start += len(page)
-            asked = [one.seq for one in page if wanted(one) and one.seq not in problems]
+            asked = [one.seq for one in filter(wanted, page)]
+            if problems:
+                asked = [seq for seq in asked if seq not in problems]
             payloads = _payloads(reader, asked)
             pace.took(len(page), _bytes_of(payloads.values()))
             if problems:
@@ -188,11 +190,10 @@ def _pages(
         del some  # before the next are read
 
 
-def _bytes_of(payloads: Iterable[Payload | str]) -> int:
-    sizes = [
-        len(one.data) if type(one) is Blob else 0 if isinstance(one, str) else payload_bytes(one)
-        for one in payloads
-    ]
+def _bytes_of(payloads: Collection[Payload | str]) -> int:
+    sizes = [len(one.data) for one in payloads if type(one) is Blob]
+    if len(sizes) < len(payloads):
+        sizes += [payload_bytes(one) for one in payloads if not isinstance(one, Blob | str)]
     return sum(sizes)
 
 

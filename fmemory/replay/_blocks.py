@@ -13,7 +13,7 @@ from fmemory._json_values import JsonValue
 from fmemory._message_parts import text_of_blocks
 from fmemory.replay._failures import Answer, failure_in
 
-__all__ = ["WORDS_MAX", "Block", "Blocks", "Call", "answer_of", "answers_in", "calls_in"]
+__all__ = ["WORDS_MAX", "Block", "Blocks", "Call", "answer_of", "answers_of", "with_call"]
 
 WORDS_MAX = 300
 """Characters of a text that are kept as its first words."""
@@ -43,37 +43,31 @@ Blocks: TypeAlias = tuple[Block | str | int | float | bool | list[msgspec.Raw] |
 """The content blocks of a message, which may be any values."""
 
 
-def calls_in(blocks: Blocks, named: tuple[Call, ...]) -> tuple[Call, ...]:
-    """The calls that a message names, and those that stand in its blocks only."""
-    found = named
-    for block in blocks:
-        if type(block) is not Block or block.type != "tool_use":
-            continue
-        call_id = block.id if isinstance(block.id, str) else ""
-        for one in found if call_id else ():
-            if one.id == call_id:  # Most stand in both.
-                break
-        else:
-            name = block.name if isinstance(block.name, str) else ""
-            found = (*found, Call(call_id, name, block.input))
-    return found
+def with_call(calls: tuple[Call, ...], block: Block) -> tuple[Call, ...]:
+    """The calls of a message, with that of a block unless it is among them, as most are."""
+    call_id = block.id if isinstance(block.id, str) else ""
+    for one in calls if call_id else ():
+        if one.id == call_id:
+            return calls
+    name = block.name if isinstance(block.name, str) else ""
+    return (*calls, Call(call_id, name, block.input))
 
 
-def answers_in(blocks: Blocks, call_id: str | None, *, is_error: bool) -> tuple[Answer, ...]:
+def answers_of(
+    results: tuple[Block, ...], call_id: str | None, *, is_error: bool
+) -> tuple[Answer, ...]:
     """What the blocks of a message answer.
 
     Args:
+        results: Those of its blocks that hold results, at least one.
         call_id: The call that the message names, which is that of its only block without one.
         is_error: The message is marked as failed: that is its answers' mark where none has its own.
     """
-    found = [one for one in blocks if type(one) is Block and one.type == "tool_result"]
-    if not found:
-        return ()
-    if is_error and any(one.is_error is True for one in found):
+    if is_error and any(one.is_error is True for one in results):
         is_error = False
-    spare = call_id if call_id is not None and len(found) == 1 else ""
+    spare = call_id if call_id is not None and len(results) == 1 else ""
     answers: list[Answer] = []
-    for one in found:
+    for one in results:
         answered, content = one.tool_use_id, one.content
         if not isinstance(content, str):
             content = text_of_blocks(content if isinstance(content, list) else [content])

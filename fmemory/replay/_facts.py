@@ -39,7 +39,15 @@ from fmemory.backend import LogBackend
 from fmemory.errors import LogCorrupt
 from fmemory.journal import Envelope
 from fmemory.log_models import Event
-from fmemory.replay._blocks import WORDS_MAX, Blocks, Call, answer_of, answers_in, calls_in
+from fmemory.replay._blocks import (
+    WORDS_MAX,
+    Block,
+    Blocks,
+    Call,
+    answer_of,
+    answers_of,
+    with_call,
+)
 from fmemory.replay._failures import STEP_TYPE, Answer, step_of
 from fmemory.session_models import (
     FeatureRecord,
@@ -121,16 +129,23 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     def told(self) -> tuple[tuple[Call, ...], tuple[Answer, ...]]:
         """`calls` and `answers`, for whoever wants both."""
-        blocks = self.blocks
-        calls = calls_in(blocks, self.tool_calls) if blocks else self.tool_calls
+        results: tuple[Block, ...] = ()
+        calls = self.tool_calls
+        for block in self.blocks:
+            if type(block) is Block:
+                if block.type == "tool_use":
+                    calls = with_call(calls, block)
+                elif block.type == "tool_result":
+                    results = (*results, block)
         if self.role == "assistant":
             # Whatever it repeats of results: it calls tools, and answers no call.
             return calls, ()
         call_id = self.tool_call_id
-        answers = answers_in(blocks, call_id, is_error=self.is_error) if blocks else ()
-        if not answers and (call_id is not None or self.role == "tool"):
-            answers = (answer_of(call_id or "", self.content, is_error=self.is_error),)
-        return calls, answers
+        if results:
+            return calls, answers_of(results, call_id, is_error=self.is_error)
+        if call_id is not None or self.role == "tool":
+            return calls, (answer_of(call_id or "", self.content, is_error=self.is_error),)
+        return calls, ()
 
 
 class StepFact(msgspec.Struct, frozen=True, gc=False):

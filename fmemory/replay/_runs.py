@@ -35,6 +35,7 @@ from fmemory.replay._facts import (
     time_ns,
 )
 from fmemory.replay.models import RunSort, RunState, RunSummary, UnreadableEvent
+from fmemory_segments import Stream
 
 __all__ = ["Sessions", "runs", "unreadable_of"]
 
@@ -174,11 +175,8 @@ class _Run:
     unreadable_count: int = 0
 
     def count(self, fact: Fact) -> None:
-        """Take an event of the run into account; one that names it more than once, once."""
-        event = fact.event
-        if self.last is event and self.event_count:
-            return
-        self.last = event
+        """Take an event of the run into account."""
+        event = self.last = fact.event
         self.event_count += 1
         if self.actor is None:
             self.actor = event.actor
@@ -203,6 +201,19 @@ class _Session:
     callers: dict[str, list[_Run | None]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What an event of a session belongs to, which is mostly what the one before belonged to."""
+
+    stream: Stream
+    run_id: str | None
+    session: _Session
+    run: _Run | None
+
+
+_NOWHERE = _Place((), None, _Session(), None)
+
+
 class Sessions:
     """The fold: give it every fact in order, then ask."""
 
@@ -210,31 +221,21 @@ class Sessions:
         self._runs: dict[Key, _Run] = {}
         self._sessions: dict[str, _Session] = {}
         self._session_of_run: dict[str, str] = {}
-        self._current: _Run | None = None
+        self._place = _NOWHERE
 
     def add(self, fact: Fact) -> None:
         """Fold one event."""
-        event, detail = fact.event, fact.detail
-        stream, run_id = event.stream, event.run_id
-        if stream[0] != SESSION or len(stream) < 2:
-            self._add_other(fact)
-            return
-        session_id = stream[1]
-        session = self._sessions.get(session_id)
-        if session is None:
-            session = self._sessions[session_id] = _Session()
-        run: _Run | None = None
-        if run_id is not None:
-            run = session.runs.get(run_id)
-            if run is None:
-                run = session.runs[run_id] = self._run((session_id, run_id), fact)
-            else:
-                run.count(fact)
-            if run is not self._current:
-                self._current = run
-                self._session_of_run[run_id] = session_id
+        event, detail, place = fact.event, fact.detail, self._place
+        if event.stream != place.stream or event.run_id != place.run_id:
+            if event.stream[0] != SESSION or len(event.stream) < 2:
+                self._add_other(fact)
+                return
+            place = self._place = self._place_of(event)
+        session, run = place.session, place.run
+        if run is not None:
+            run.count(fact)
         if type(detail) is not tuple:
-            self._add_to_session(session_id, run, fact)
+            self._add_to_session(event.stream[1], run, fact)
         elif event.seq > session.copied_upto:
             _add_messages(session.callers, run, detail)
 
@@ -269,20 +270,33 @@ class Sessions:
         is_later = newest is not None and newest.first.seq > run.last.seq
         return _summary(run, newest if is_later else None)
 
-    def _run(self, key: Key, fact: Fact) -> _Run:
+    def _place_of(self, event: Envelope) -> _Place:
+        session_id, run_id = event.stream[1], event.run_id
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = self._sessions[session_id] = _Session()
+        if run_id is None:
+            return _Place(event.stream, None, session, None)
+        self._session_of_run[run_id] = session_id
+        run = session.runs.get(run_id)
+        if run is None:
+            run = session.runs[run_id] = self._run((session_id, run_id), event)
+        return _Place(event.stream, run_id, session, run)
+
+    def _run(self, key: Key, event: Envelope) -> _Run:
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = _Run(key, fact.event, fact.event)
+            run = self._runs[key] = _Run(key, event, event)
             session = self._sessions.get(key[0] or "")
             if session is not None:
                 session.newest = run
-        run.count(fact)
         return run
 
     def _add_other(self, fact: Fact) -> None:
         event = fact.event
         if event.run_id is not None:
-            run = self._run((self._session_of_run.get(event.run_id), event.run_id), fact)
+            run = self._run((self._session_of_run.get(event.run_id), event.run_id), event)
+            run.count(fact)
             if event.stream[0] == RECORDS and event.type == EventType.RECORDS_PUT:
                 run.note_count += event.count
 
@@ -322,10 +336,12 @@ class Sessions:
     ) -> _Run:
         """The run that a checkpoint or progress entry names, which need not be its event's."""
         if run is None or run.key[1] != run_id:
-            run = self._run((session_id, run_id), fact)
+            run = self._run((session_id, run_id), fact.event)
+            if run.last is not fact.event or not run.event_count:
+                run.count(fact)  # once, however often an event names it
             # What the run writes outside of sessions belongs here from now on.
             self._session_of_run[run_id] = session_id
-            self._current = None
+            self._place = _NOWHERE
         if checkpoint is None:
             return run
         if checkpoint.status == "in_progress" and checkpoint.completed_at_us is None:
