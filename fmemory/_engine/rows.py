@@ -147,7 +147,9 @@ def decode_page(
         record_id, text, metadata = items
         note = Note(record_id, text, timestamps.item(), metadata)
         return [MemoryRecord(note, page.blocks[0][0], page.embedding_ids[0], namespace)]
-    notes = map(Note, items[0::3], items[1::3], timestamps.tolist(), items[2::3])
+    # Id, text and metadata are taken from the same iterator, one after the other.
+    following = iter(items)
+    notes = map(Note, following, following, timestamps.tolist(), following)
     return list(map(MemoryRecord, notes, _vectors(page), page.embedding_ids, repeat(namespace)))
 
 

@@ -155,14 +155,13 @@ def _read_neighbours(
         blocks = [data.view(DTYPES[shape & 3]).reshape(count, shape >> 2)]
     if not notes:
         return RowPage(b"", blocks, embedding_ids)
-    bodies = array_header(3 * count)
-    end = len(bodies)
-    joined = bytearray(end + sum([run.place.note_bytes for run in runs]))
-    joined[:end] = bodies
-    with memoryview(joined) as target:
-        for segment, place, _, _ in runs:
-            start, end = end, end + place.note_bytes
-            read_into(core, segment, target[start:end], place.note_offset)
+    head = array_header(3 * count)
+    end = len(head)
+    joined = np.empty(end + sum([run.place.note_bytes for run in runs]), np.uint8).data
+    joined[:end] = head
+    for segment, place, _, _ in runs:
+        start, end = end, end + place.note_bytes
+        read_into(core, segment, joined[start:end], place.note_offset)
     return RowPage(joined, blocks, embedding_ids)
 
 

@@ -187,7 +187,7 @@ class RowPage(msgspec.Struct, frozen=True, eq=False, gc=False):
         embedding_ids: One a row, None where unknown.
     """
 
-    notes: bytes | bytearray
+    notes: bytes | bytearray | memoryview
     blocks: list[VectorArray]
     embedding_ids: list[str | None]
 
