@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from fmemory._engine.record_index import RecordIndex
-from fmemory._engine.types import RECORDS, EventType
-from fmemory.journal import Envelope, Erasure, Finding, Reader, RowRun, Stream
+from fmemory._engine.types import RECORDS, SESSION, EventType
+from fmemory.errors import LogCorrupt
+from fmemory.journal import Envelope, Erased, Erasure, Finding, Reader, RowRun, Rows, Stream
 from fmemory_segments import FORGOTTEN, LOC_ROW_BITS, LogReason
 from fmemory_segments.event import UInt64Array
 
@@ -100,10 +101,11 @@ def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
     if not len(locs) and not len(seqs):
         return 0
     deaths = deaths_at(reader, upto, stream)
-    # Placeholders of a repair hide nothing that could be shown: they never had data.
-    counts = np.isin(seqs, deaths.seqs)
-    counts[~counts] = [not _is_placeholder(reader, seq) for seq in seqs[~counts].tolist()]
-    seqs = seqs[counts]
+    # What was lost before a repair was not deleted: no later moment shows it either.
+    lost_locs, lost_seqs = _lost(
+        reader, locs[~np.isin(locs, deaths.locs)], seqs[~np.isin(seqs, deaths.seqs)]
+    )
+    locs, seqs = locs[~np.isin(locs, lost_locs)], seqs[~np.isin(seqs, lost_seqs)]
     if not len(locs) and not len(seqs):
         return 0
     ends = _ends(seqs, deaths.seqs, deaths.seq_ends, upto + 1)
@@ -112,6 +114,19 @@ def floor_of(reader: Reader, stream: Stream, upto: int) -> int:
         ends = np.minimum(ends, _ends(seqs, stubs, stub_ends, upto))
     row_ends = _ends(locs, deaths.locs, deaths.loc_ends, upto)
     return int(np.concatenate((row_ends, ends)).max())
+
+
+def gone(reader: Reader, seq: int) -> LogCorrupt:
+    """The error of an event without data that no deletion took."""
+    if _is_lost(reader, seq):
+        (event,) = reader.envelopes(seq - 1, seq)
+        got = f"none: they were damaged before a repair; {_rest_of(event.stream, seq)}"
+    else:
+        got = (
+            "data that were erased although nothing deletes them; run `fmemory verify`, restore a"
+            " backup"
+        )
+    return LogCorrupt(f"event {seq}: expected its data, got {got}", seq=seq, last_seq=seq)
 
 
 def undeleted(reader: Reader, upto: int) -> list[Finding]:
@@ -329,6 +344,46 @@ def _erased(reader: Reader, upto: int, stream: Stream | None) -> tuple[UInt64Arr
             rows = np.flatnonzero(event.rows).astype(np.uint64)
             locs.append(rows + np.uint64(event.seq << LOC_ROW_BITS))
     return np.concatenate(locs), np.array(seqs, np.uint64)
+
+
+def _rest_of(stream: Stream, seq: int) -> str:
+    """What can be read beside data of an event that were lost, and what to do about them."""
+    if stream[0] != SESSION:
+        return "everything else can be read; delete what has lost its data, or restore a backup"
+    return (
+        f"`fmemory log`, `fmemory history` and `fmemory transcript` show what is left of session"
+        f" {stream[1]!r}, `at({seq - 1})` its state before; restore a backup, or delete the session"
+        " with a reason"
+    )
+
+
+def _is_lost(reader: Reader, seq: int) -> bool:
+    """Whether an event has data that were damaged before a repair, rather than erased.
+
+    A repair leaves a digest of zeros in their place, which no data have.
+    """
+    (payload,) = reader.payloads([seq])
+    if isinstance(payload, Erased):
+        return not any(payload.digest)
+    return isinstance(payload, Rows) and len(_lost_rows(payload)) > 0
+
+
+def _lost(reader: Reader, locs: UInt64Array, seqs: UInt64Array) -> tuple[UInt64Array, UInt64Array]:
+    """Those of these places of erased data that a repair found lost. Cost: reads their events."""
+    lost = [_NOTHING]
+    for seq in np.unique(locs >> np.uint64(LOC_ROW_BITS)).tolist():
+        (payload,) = reader.payloads([seq])
+        if isinstance(payload, Rows):
+            lost.append(_lost_rows(payload) + np.uint64(seq << LOC_ROW_BITS))
+    lost_seqs = [seq for seq in seqs.tolist() if _is_lost(reader, seq)]
+    return np.concatenate(lost), np.array(lost_seqs, np.uint64)
+
+
+def _lost_rows(rows: Rows) -> UInt64Array:
+    """Numbers of the rows without data that have a digest of zeros."""
+    if rows.erased is None or rows.digests is None:
+        return _NOTHING
+    return np.flatnonzero(rows.erased & ~rows.digests.any(axis=1)).astype(np.uint64)
 
 
 def _stubs(reader: Reader, upto: int, stream: Stream | None) -> tuple[UInt64Array, UInt64Array]:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 
 from fmemory._engine import stored
+from fmemory._engine.erasure import gone
 from fmemory._engine.results import put_result
 from fmemory._engine.rows import KEY_BYTES_MAX, NamespacePut
 from fmemory._engine.session_operations import WriteOptions, the_receipt
@@ -16,6 +17,7 @@ from fmemory._engine.types import EventType, meta_stream, records_stream
 from fmemory._engine.work import Emission, Operation, Work, reused_id
 from fmemory._json_values import JsonValue
 from fmemory.errors import ContractError, DuplicateRecord, Reason
+from fmemory.journal import DataErased
 from fmemory.log_models import Receipt
 from fmemory.memory_file import MemoryFileReader
 from fmemory.record_models import ClearResult, DeleteResult, MetaResult, PutResult
@@ -102,7 +104,7 @@ def _deleted_before(
     if event_id is None or (first := work.find(stream, event_id)) is None:
         return None
     event = work.event(first)
-    (asked,) = work.blobs([first])
+    asked = _blob(work, first)
     if event is None or event.type != EventType.RECORDS_DELETED:
         raise reused_id(stream, event_id, f"event {first}")
     count, digest = stored.value_decoder.decode(asked) if asked else (1, _digest(ids))
@@ -188,7 +190,11 @@ def set_meta(
         if not work.known(stream, options.event_id, [emission]):
             work.expect(stream, options.expected_revision)
             seq = work.meta(namespace).set_seq.get(key)
-            if seq is None or work.blobs([seq])[0] != data:
+            try:
+                is_there = seq is not None and work.blobs([seq])[0] == data
+            except DataErased:  # Lost before a repair: whatever it was is replaced.
+                is_there = False
+            if not is_there:
                 work.emit(stream, [emission], audit=options.audit, event_id=options.event_id)
         return lambda receipt: MetaResult(value=value, receipt=receipt)
 
@@ -202,6 +208,7 @@ def set_meta_once(
 
     Raises:
         ContractError: Another value is set.
+        LogCorrupt: The value that is set was lost before a repair.
     """
     stream = meta_stream(namespace)
     data = encode_value(value, key)
@@ -211,7 +218,8 @@ def set_meta_once(
         seq = work.meta(namespace).set_seq.get(key)
         if seq is None:
             work.emit(stream, [emission], audit=options.audit)
-        elif (before := work.blobs([seq])[0]) != data:
+            return lambda _: None
+        if (before := _blob(work, seq)) != data:
             raise ContractError(
                 f"expected {stored.value_decoder.decode(before)!r}, which namespace {namespace!r}"
                 f" has, got {value!r}; use another namespace, or embed its notes again",
@@ -236,7 +244,7 @@ def load(
 
     def operation(work: Work) -> Callable[[Receipt], int]:
         seq = work.meta(file.namespace).set_seq.get(EMBEDDING_ID_KEY)
-        present = None if seq is None else stored.value_decoder.decode(work.blobs([seq])[0])
+        present = None if seq is None else stored.value_decoder.decode(_blob(work, seq))
         file.check_embedding_id(present)
         for one in puts:
             taken = work.live_ids(one.namespace, one.ids)
@@ -306,4 +314,17 @@ def encode_value(value: JsonValue | bytes, where: str) -> bytes:
             where=where,
             reason=Reason.TOO_LARGE,
         )
+    return data
+
+
+def _blob(work: Work, seq: int) -> bytes:
+    """The payload of an event that must have one.
+
+    Raises:
+        LogCorrupt: It was lost before a repair, or erased although nothing deletes it.
+    """
+    try:
+        (data,) = work.blobs([seq])
+    except DataErased:
+        raise gone(work.txn, seq) from None
     return data

@@ -12,11 +12,13 @@ import msgspec
 
 from fmemory._audit import Audit
 from fmemory._engine import stored
+from fmemory._engine.erasure import gone
 from fmemory._engine.projection import Projection
 from fmemory._engine.session_fold import SessionFold
 from fmemory._engine.types import EventType, session_stream
 from fmemory._engine.work import Emission, Operation, Work, reused_id
 from fmemory.errors import Conflict, ContractError, NotFound, Reason
+from fmemory.journal import DataErased
 from fmemory.log_models import Receipt
 from fmemory.session_models import (
     FeatureRecord,
@@ -109,7 +111,10 @@ def save_manifest(
     emission = Emission(EventType.MANIFEST_SAVED, _blob(new, "manifest"), count=1)
 
     def changes(work: Work, fold: SessionFold) -> bool:
-        return stored.manifest_of(_read(work, fold, _seqs(fold.manifest_seq))) != new
+        try:
+            return stored.manifest_of(_read(work, fold, _seqs(fold.manifest_seq))) != new
+        except DataErased:  # Lost before a repair: whatever it was is replaced.
+            return True
 
     return write_once(session_id, [emission], options, changes)
 
@@ -123,7 +128,10 @@ def replace_features(
     emission = Emission(EventType.FEATURES_REPLACED, _blob(new, "feature_list"), count=len(new))
 
     def changes(work: Work, fold: SessionFold) -> bool:
-        before = stored.features_of(_read(work, fold, _seqs(fold.features_seq)))
+        try:
+            before = stored.features_of(_read(work, fold, _seqs(fold.features_seq)))
+        except DataErased:  # Lost before a repair: whatever it was is replaced.
+            return True
         return stored.load_features(before, fold.passes) != tuple(features)
 
     return write_once(session_id, [emission], options, changes)
@@ -136,13 +144,18 @@ def update_feature(
 
     Raises:
         NotFound: The session has no such feature.
+        LogCorrupt: Its feature list was lost before a repair.
     """
     emission = Emission(
         EventType.FEATURE_PASS_UPDATED, _NOTHING, keys=(feature_id,), count=int(passes)
     )
 
     def changes(work: Work, fold: SessionFold) -> bool:
-        for feature in stored.features_of(_read(work, fold, _seqs(fold.features_seq))):
+        try:
+            features = stored.features_of(_read(work, fold, _seqs(fold.features_seq)))
+        except DataErased as erased:
+            raise gone(work.txn, erased.seq) from None
+        for feature in features:
             if feature.id == feature_id:
                 return fold.passes.get(feature_id, feature.passes) != passes
         raise NotFound(

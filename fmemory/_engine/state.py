@@ -4,7 +4,8 @@ A `State` is either live, and then every question first catches up with the log,
 at one seq. The engine's lock is held while the index is asked, never while payloads are read.
 
 Data may be erased between the two. What a live state was about to read was deleted before, so the
-question is asked again; a past whose data are gone is refused.
+question is asked again; a past whose data are gone is refused. What a repair found lost was never
+deleted: it is damage, now and in every view of the past that holds it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from fmemory._engine import stored
 from fmemory._engine.cursors import CursorCodec
-from fmemory._engine.erasure import floor_of
+from fmemory._engine.erasure import floor_of, gone
 from fmemory._engine.events import event_of
 from fmemory._engine.pace import Pace
 from fmemory._engine.projection import Projection
@@ -38,7 +39,7 @@ from fmemory._engine.types import (
 )
 from fmemory._engine.work import blobs_of, payload_bytes
 from fmemory._json_values import JsonValue
-from fmemory.errors import ContractError, HistoryCompacted, LogCorrupt, Reason
+from fmemory.errors import ContractError, HistoryCompacted, Reason
 from fmemory.journal import DataErased, Envelope, Reader, Usage
 from fmemory.log_models import Event
 from fmemory.record_models import MemoryRecord, TimeRange, VectorBlock
@@ -401,22 +402,19 @@ class State:
 
         Raises:
             HistoryCompacted: They were of the past that is asked for.
-            LogCorrupt: They are erased although nothing deletes them.
+            LogCorrupt: They were lost before a repair, or are erased although nothing deletes them.
         """
         if self.fixed is not None:
             (event,) = self.reader.envelopes(erased.seq - 1, erased.seq)
-            raise self._compacted(self._floor(event.stream, anew=True))
+            # What is erased by now was deleted by now, and behind this past: the floor tells both.
+            floor = self._floor(event.stream, anew=True)
+            raise self._compacted(floor) if self.fixed < floor else gone(self.reader, erased.seq)
         for _ in range(_ASKED_AGAIN_MAX):
             try:
                 return ask()
             except DataErased as again:
                 erased = again
-        raise LogCorrupt(
-            f"event {erased.seq}: expected its data, got data that were erased although nothing"
-            " deletes them; run `fmemory verify`, restore a backup",
-            seq=erased.seq,
-            last_seq=erased.seq,
-        )
+        raise gone(self.reader, erased.seq)
 
     # Private
 

@@ -54,7 +54,8 @@ def salvage_payload(meta: EventMeta, region: Buffer) -> SalvagedPayload:
     except FrameDamage:
         pass
     if not isinstance(meta.place, RowsPlace):
-        problem = f"{size} bytes of its data, got {len(region)}" if is_short else "its data"
+        left = f" ({size} bytes, of which {len(region)} are left)" if is_short else ""
+        problem = f"its data{left}"
         return SalvagedPayload(Erased(LOST_DIGEST), (), problem)
     wrong = tuple(damaged_rows(meta, memoryview(whole)))
     rows = without_rows(_unchecked_rows(meta.place, len(meta.keys), whole), wrong)

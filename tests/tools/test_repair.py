@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import fmemory
+from fmemory import Message, Role
 from tests.tools.helpers import Command, bytes_of, only_line
 
 
@@ -110,3 +111,36 @@ def test_a_database_that_does_not_look_like_one_any_more_is_repaired(
     assert result.exit_code == 0
     with fmemory.open(tmp_path / "new") as memory:
         assert memory.count(memory.count_request()).count == 1
+
+
+def test_a_session_that_lost_content_is_listed_as_before_the_repair(
+    store: Path, run: Command, tmp_path: Path
+) -> None:
+    with fmemory.open(store) as memory:
+        memory.session("other").append_transcript_messages([Message(Role.USER, "hello")])
+    damage(store, b"the form works")
+    fixed = tmp_path / "new"
+    assert run("repair", fixed, "-s", store).exit_code == 1
+
+    for arguments in (["sessions"], ["sessions", "--json"]):
+        before, after = (run(*arguments, "-s", one) for one in (store, fixed))
+        assert "other" in after.stdout and "login" in after.stdout
+        assert (after.exit_code, after.stdout, after.stderr) == (1, before.stdout, before.stderr)
+        assert "event 5 is damaged" in only_line(after.stderr)
+
+
+def test_the_state_of_a_session_that_lost_content_is_that_before(
+    store: Path, run: Command, tmp_path: Path
+) -> None:
+    damage(store, b"the form works")
+    fixed = tmp_path / "new"
+    run("repair", fixed, "-s", store)
+
+    for arguments in (["state"], ["state", "--session", "login"], ["state", "--at", "11"]):
+        before, after = (run(*arguments, "-s", one) for one in (store, fixed))
+        assert (after.exit_code, after.stdout) == (1, before.stdout)
+        told = only_line(after.stderr)
+        assert "event 5: expected its data, got none: they were damaged before a repair" in told
+        assert "shown is the state as of event 4" in told
+    assert run("history", "--session", "login", "-s", fixed).exit_code == 0
+    assert run("transcript", "login", "-s", fixed).exit_code == 0
