@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import pytest
 
 import fmemory
 from fmemory import LogBackend, Message, RunStatus
-from fmemory_tools.importers.apply import apply_sessions
+from fmemory.replay import report
+from fmemory_tools.importers.apply import Differs, apply_sessions
 from fmemory_tools.importers.claude_code import (
     line_of_event,
     lines_of_message,
@@ -59,6 +60,53 @@ def api_message(line: dict[str, Any]) -> dict[str, Any] | None:
 def all_messages(memory: LogBackend) -> Iterator[Message]:
     for info in memory.list_sessions().sessions:
         yield from memory.load_transcript_messages(info.session_id)
+
+
+def main_id(file: Path) -> str:
+    """The name that Claude Code gives to this file."""
+    return next(str(line["sessionId"]) for line in raw_lines(file) if "sessionId" in line)
+
+
+def seen_after(file: Path, ends: Iterable[int], lines: list[bytes]) -> dict[str, object]:
+    """What a memory tells after imports of the first lines of a file, up to each of these ends."""
+    with fmemory.open(":memory:") as memory:
+        for end in ends:
+            file.write_bytes(b"".join(lines[:end]))
+            apply_sessions(memory, plan_claude_code(file))
+        before = memory.head()
+        apply_sessions(memory, plan_claude_code(file))
+        assert memory.head() == before
+        return seen(memory)
+
+
+def seen(memory: LogBackend) -> dict[str, object]:
+    """Blocks, lines, calls, failures, manifests and progress, however messages are parted."""
+    told: dict[str, object] = {}
+    for info in memory.list_sessions().sessions:
+        lines: list[tuple[int, object]] = []
+        blocks: dict[str, list[object]] = {}
+        calls: list[object] = []
+        for message in memory.load_transcript_messages(info.session_id):
+            lines += lines_of_message(message)
+            blocks.setdefault(str(message.id), []).extend(message.blocks or [message.content])
+            calls += message.tool_calls
+        for event in memory.events(stream=("session", info.session_id)):
+            if event.type.startswith("claude_code."):
+                assert not isinstance(event.data, bytes)
+                lines.append(line_of_event(event.data))
+        found = report(memory, info.session_id)
+        state = memory.load_bootstrap_state(info.session_id)
+        told[info.session_id] = (
+            sorted(lines, key=lambda line: line[0]),
+            blocks,
+            calls,
+            found.first_error and (found.first_error.tool, found.first_error.words),
+            found.tool_error_count,
+            state.manifest,
+            [entry.summary for entry in state.recent_progress],
+            state.checkpoints[-1].note,
+        )
+    return told
 
 
 def test_every_line_of_the_file_can_be_had_back(file: Path, memory: LogBackend) -> None:
@@ -215,6 +263,81 @@ def test_a_file_that_has_grown_adds_only_its_new_part(data: Path, tmp_path: Path
         state = memory.load_bootstrap_state(id_)
         assert state.manifest == other.load_bootstrap_state(id_).manifest
         assert len(state.checkpoints) == 2
+
+
+def test_a_file_can_be_cut_after_any_line_and_catches_up(file: Path, tmp_path: Path) -> None:
+    lines = file.read_bytes().splitlines(keepends=True)
+    grown = tmp_path / f"{main_id(file)}.jsonl"
+    whole = seen_after(grown, [len(lines)], lines)
+
+    for end in range(1, len(lines)):
+        assert seen_after(grown, [end, len(lines)], lines) == whole, end
+
+
+def test_a_file_that_is_imported_after_every_line_has_all_of_it(file: Path, tmp_path: Path) -> None:
+    lines = file.read_bytes().splitlines(keepends=True)
+    grown = tmp_path / f"{main_id(file)}.jsonl"
+
+    by_line = seen_after(grown, range(1, len(lines) + 1), lines)
+
+    assert by_line == seen_after(grown, [len(lines)], lines)
+
+
+@pytest.mark.parametrize("left", [1, 300])
+def test_a_line_that_is_not_finished_waits_for_the_next_import(
+    left: int, file: Path, tmp_path: Path
+) -> None:
+    content = file.read_bytes()
+    lines = content.splitlines(keepends=True)
+    grown = tmp_path / f"{main_id(file)}.jsonl"
+    whole = seen_after(grown, [len(lines)], lines)
+
+    for end in range(2, len(lines), 5):
+        cut = b"".join(lines[:end]) + lines[end][: min(left, len(lines[end]) - 2)]
+        with fmemory.open(":memory:") as memory:
+            grown.write_bytes(cut)
+            plan = plan_claude_code(grown)
+            assert plan.source.unfinished == end + 1
+            assert plan.source.skipped == ()
+            apply_sessions(memory, plan)
+            grown.write_bytes(content)
+            apply_sessions(memory, plan_claude_code(grown))
+            assert seen(memory) == whole
+
+
+def test_the_rest_of_a_message_is_a_message_that_continues_it(data: Path, tmp_path: Path) -> None:
+    lines = (data / "runs" / "claude-code-short.jsonl").read_bytes().splitlines(keepends=True)
+    grown = tmp_path / "run.jsonl"
+    with fmemory.open(":memory:") as memory:
+        grown.write_bytes(b"".join(lines[:6]))
+        apply_sessions(memory, plan_claude_code(grown))
+        grown.write_bytes(b"".join(lines))
+        apply_sessions(memory, plan_claude_code(grown))
+        _, first, rest, *_ = memory.load_transcript_messages(SHORT)
+
+    assert first.id == rest.id is not None
+    assert [number for number, _ in lines_of_message(first)] == [5, 6]
+    assert [number for number, _ in lines_of_message(rest)] == [7, 8, 10]
+    kept = rest.metadata["claude_code"]
+    assert isinstance(kept, dict)
+    assert kept["continues"] == 5
+
+
+def test_a_message_that_an_earlier_import_cut_must_still_begin_as_it_did(
+    data: Path, tmp_path: Path
+) -> None:
+    lines = (data / "runs" / "claude-code-short.jsonl").read_bytes().splitlines(keepends=True)
+    grown = tmp_path / "run.jsonl"
+    with fmemory.open(":memory:") as memory:
+        grown.write_bytes(b"".join(lines[:6]))
+        apply_sessions(memory, plan_claude_code(grown))
+        before = memory.head()
+        grown.write_bytes(b"".join([*lines[:5], *lines[6:]]))
+
+        with pytest.raises(Differs, match="differs from it at line 5"):
+            apply_sessions(memory, plan_claude_code(grown))
+
+        assert memory.head() == before
 
 
 def test_an_older_version_of_a_file_adds_nothing(data: Path, tmp_path: Path) -> None:

@@ -84,6 +84,36 @@ def test_malformed_lines_are_left_out_on_request_and_still_named(
     assert (imported["messages_added"], imported["skipped_lines"]) == (2, [2])
 
 
+def test_a_line_that_is_not_finished_is_named_and_left_to_the_next_import(
+    tmp_path: Path, run: Command
+) -> None:
+    file, store = tmp_path / "run.jsonl", tmp_path / "store"
+    file.write_text(f"{USER}\n{USER[:30]}")
+
+    first = run("import", "claude-code", file, "--json", "-s", store)
+    file.write_text(f"{USER}\n{USER}\n")
+    second = run("import", "claude-code", file, "--json", "-s", store)
+
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    told = "run.jsonl: line 2 is not finished; it is left to the next import"
+    assert (first.stderr.splitlines(), second.stderr) == ([told], "")
+    imported = [json.loads(one.stdout) for one in (first, second)]
+    assert [one["messages_added"] for one in imported] == [1, 1]
+    assert [one["unfinished_line"] for one in imported] == [2, None]
+
+
+def test_a_file_of_one_line_that_is_not_finished_holds_no_session(
+    tmp_path: Path, run: Command
+) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(USER[:30])
+
+    result = run("import", "claude-code", file, "-s", tmp_path / "store")
+
+    assert result.exit_code == 2
+    assert "line 1: not finished" in only_line(result.stderr)
+
+
 def test_a_session_of_another_origin_is_not_written_to(store: Path, run: Command) -> None:
     file = store.parent / "run.jsonl"
     file.write_text(USER.replace('"s"', '"login"'))

@@ -146,6 +146,10 @@ def claude_code(
 
     Its JSON Lines file; sub-agents become sessions of their own. One message per API message,
     blocks verbatim; all other lines become events of the session.
+
+    A session that is still running can be imported again and again: nothing is held back. Where an
+    import ended within an API message, the next one adds the rest as a message of the same id. A
+    last line that is not finished is named on stderr and left to the next import.
     """
     from fmemory_tools.importers.claude_code import plan_claude_code
 
@@ -292,6 +296,9 @@ def _apply(plan: SessionsPlan, store: str | None, *, json: bool) -> None:
         outcomes = apply_sessions(memory, plan)
         states = [memory.load_bootstrap_state(one.session_id) for one in outcomes]
     _tell_skipped(plan.source.name, plan.source.skipped)
+    if plan.source.unfinished is not None:
+        line = f"line {plan.source.unfinished} is not finished"
+        _tell(f"{plan.source.name}: {line}; it is left to the next import")
     if json:
         for outcome in outcomes:
             print_json(
@@ -302,6 +309,7 @@ def _apply(plan: SessionsPlan, store: str | None, *, json: bool) -> None:
                     "messages_added": outcome.messages,
                     "events_added": outcome.events,
                     "skipped_lines": [line.number for line in plan.source.skipped],
+                    "unfinished_line": plan.source.unfinished,
                 }
             )
         return

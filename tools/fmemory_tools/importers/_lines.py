@@ -28,6 +28,29 @@ def read_whole(path: Path) -> tuple[bytes, str]:
     return content, hashlib.sha256(content).hexdigest()
 
 
+def split_unfinished(content: bytes) -> tuple[bytes, int | None]:
+    """The content without a last line that is still being written, and that line's number.
+
+    Such a line has no line end and is the beginning of a JSON object, not a whole one.
+
+    >>> split_unfinished(b'{"a": 1}\\n{"b": ')
+    (b'{"a": 1}\\n', 2)
+    >>> split_unfinished(b'{"a": 1}')
+    (b'{"a": 1}', None)
+    """
+    start = content.rfind(b"\n") + 1
+    last = content[start:]
+    if not last.lstrip().startswith(b"{"):
+        return content, None
+    try:
+        json.loads(last.decode("utf-8", "replace"))
+    except json.JSONDecodeError:
+        return content[:start], content.count(b"\n") + 1
+    except (RecursionError, ValueError):
+        pass  # Whole, and told by `json_lines`.
+    return content, None
+
+
 def json_lines(
     content: bytes,
     bad: list[BadLine],

@@ -1,7 +1,8 @@
 """Writing a plan into a memory: as one batch, and only what is not there yet.
 
 What is there is told by the keys that earlier imports left as idempotency keys. A file that has
-grown adds its new part; a file that says something else at a place that was imported is refused.
+grown adds its new part, wherever the earlier version ended; a file that says something else at a
+place that was imported is refused.
 """
 
 from __future__ import annotations
@@ -129,9 +130,13 @@ def _missing(memory: LogBackend, plan: SessionPlan, source: Source) -> _Missing:
             revision = 0
         elif event.event_id is not None:
             stored.append(event.event_id)
-    wanted = [_key(step, life) for step in plan.steps]
+    steps = plan.steps
+    wanted = [_key(step, life) for step in steps]
     known = set(wanted)
     imported = [key for key in stored if key in known or _is_step_of(key, source)]
+    if plan.steps_given is not None and wanted[: len(imported)] != imported:
+        steps = plan.steps_given(stored)
+        wanted = [_key(step, life) for step in steps]
     if revision and not imported:
         raise Differs(
             f"session {plan.session_id!r} is there already and does not come from such a file;"
@@ -146,7 +151,7 @@ def _missing(memory: LogBackend, plan: SessionPlan, source: Source) -> _Missing:
             f" {_first_difference(imported, wanted)}; nothing was written; import under another"
             " name with --session ID"
         )
-    steps = plan.steps[len(imported) :]
+    steps = steps[len(imported) :]
     summary = tuple(step for step in plan.summary if _key(step, life) not in stored)
     is_saved = memory.load_bootstrap_state(plan.session_id).manifest == plan.manifest
     return _Missing(

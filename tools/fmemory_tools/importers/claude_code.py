@@ -4,13 +4,18 @@ Lines of one `message.id` are merged in order, their blocks verbatim. A message 
 its lines in its metadata and all other lines become events of a `claude_code.` type, so that
 `lines_of_message` and `line_of_event` give back every line of the file. Sub-agents (agent progress
 lines, lines with an `agentId`, side chains) become sessions of their own that name their parent.
+
+A file may be imported while it is written, and its end may fall within an API message. What was
+written then stays as it is: the message's later lines become a message of the same id, whose
+metadata say in `claude_code.continues` at which line the API message began.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +48,7 @@ from fmemory_tools.importers._lines import (
     objects_in,
     optional_text,
     read_whole,
+    split_unfinished,
 )
 from fmemory_tools.importers.plan import (
     BadLine,
@@ -58,6 +64,7 @@ if TYPE_CHECKING:
     from fmemory._json_values import JsonObject, JsonValue
 
 FORMAT = "claude-code"
+CHECKPOINT = f"{FORMAT}.checkpoint"
 UNKNOWN = "unknown"
 
 _COMMAND = re.compile(r"<command-name>\s*/?(.*?)\s*</command-name>", re.DOTALL)
@@ -77,6 +84,8 @@ def plan_claude_code(
 ) -> SessionsPlan:
     """What an import of this file would write.
 
+    A last line that is still being written is left to the next import, and named in the source.
+
     Args:
         session_id: Name of the main session instead of the file's own.
         skip_bad: Leave malformed lines out instead of refusing the file.
@@ -86,9 +95,10 @@ def plan_claude_code(
         BadSource: A line is malformed and `skip_bad` is not set, or the file holds no session.
     """
     content, sha256 = read_whole(path)
+    finished, unfinished = split_unfinished(content)
     bad: list[BadLine] = []
     lines: list[Line] = []
-    for number, raw, value in json_lines(content, bad, advance):
+    for number, raw, value in json_lines(finished, bad, advance):
         try:
             lines.append(read_line(number, raw, value))
         except Malformed as problem:
@@ -99,9 +109,11 @@ def plan_claude_code(
             path.name, counted(len(bad), "malformed line"), lines=bad, skippable=bool(lines)
         )
     if not lines:
+        if unfinished is not None:
+            bad.append(BadLine(unfinished, "not finished"))
         raise BadSource(path.name, "no line of a Claude Code session in it", lines=bad)
     version = _last_text(lines, "version")
-    source = Source(path.name, FORMAT, version, sha256, len(content), tuple(bad))
+    source = Source(path.name, FORMAT, version, sha256, len(content), tuple(bad), unfinished)
     clock = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     threads = threads_of(lines, fallback=path.stem)
     if session_id is not None:
@@ -139,7 +151,7 @@ def _plan(
     thread: Thread, threads: Sequence[Thread], source: Source, clock: datetime
 ) -> SessionPlan:
     run_id = thread.session_id
-    steps = tuple(_steps(thread, run_id, clock))
+    steps = tuple(_steps(thread, run_id, clock, ends=()))
     messages = [step.what for step in steps if isinstance(step.what, Message)]
     status, note, ended_at = _outcome(thread, messages, clock)
     checkpoint = RunCheckpoint(
@@ -149,40 +161,48 @@ def _plan(
         status=status,
         note=note,
     )
-    key = digest_key(f"{FORMAT}.checkpoint", thread.lines[-1].number, source.sha256.encode())
+    key = digest_key(CHECKPOINT, thread.lines[-1].number, source.sha256.encode())
     return SessionPlan(
         manifest=_manifest(thread, threads, source),
         steps=steps,
         summary=(Step(key, checkpoint, thread.ended_at),),
         run_id=run_id,
         began_at=thread.began_at,
+        steps_given=partial(_steps_given, thread, run_id, clock),
     )
 
 
-def _steps(thread: Thread, run_id: str, clock: datetime) -> Iterator[Step]:
-    """Messages, notes and progress in the order of the first line of each."""
-    groups: dict[str, list[Line]] = {}
-    order: list[list[Line]] = []
-    for line in thread.lines:
-        message_id = None if line.api is None else optional_text(line.api.get("id"))
-        if message_id is not None and line.api is not None and line.api["role"] == "assistant":
-            if message_id in groups:
-                groups[message_id].append(line)
-                continue
-            groups[message_id] = [line]
-            order.append(groups[message_id])
-        else:
-            order.append([line])
+def _steps_given(
+    thread: Thread, run_id: str, clock: datetime, stored: Sequence[str]
+) -> tuple[Step, ...]:
+    """The steps, parted where earlier imports ended: each left a checkpoint that names its end."""
+    checkpoints = (key.split(":") for key in stored if key.startswith(f"{CHECKPOINT}:"))
+    ends = {int(number) for _, number, *_ in checkpoints}
+    return tuple(_steps(thread, run_id, clock, ends=ends))
+
+
+def _steps(
+    thread: Thread, run_id: str, clock: datetime, *, ends: Collection[int]
+) -> Iterator[Step]:
+    """Messages, notes and progress in the order of the first line of each.
+
+    Args:
+        ends: Numbers of lines that no message goes on after: it continues in another.
+    """
+    began_at_line: dict[str, int] = {}
     time = thread.began_at or clock
     todos: list[JsonObject] = []
-    for group in order:
+    for group in _groups(thread.lines, ends):
         line = group[0]
         time = line.time or time
         key = digest_key(FORMAT, line.number, *(one.raw for one in group))
         if line.api is None:
             yield Step(key, _event(line), line.time)
         else:
-            yield Step(key, _message(group), line.time)
+            message_id = _merged_id(line)
+            began = began_at_line.setdefault(message_id, line.number) if message_id else line.number
+            continues = began if began < line.number else None
+            yield Step(key, _message(group, continues), line.time)
         for index, (summary, listed) in enumerate(_progress(group, todos)):
             todos = listed or todos
             yield Step(
@@ -192,12 +212,42 @@ def _steps(thread: Thread, run_id: str, clock: datetime) -> Iterator[Step]:
             )
 
 
+def _groups(lines: Sequence[Line], ends: Collection[int]) -> Iterator[list[Line]]:
+    """The lines of each step, ordered by the first of each; no group reaches past an end."""
+    groups: dict[str, list[Line]] = {}
+    order: list[list[Line]] = []
+    for line in lines:
+        message_id = _merged_id(line)
+        if message_id is None:
+            order.append([line])
+        elif message_id in groups:
+            groups[message_id].append(line)
+        else:
+            groups[message_id] = [line]
+            order.append(groups[message_id])
+        if line.number in ends:
+            groups.clear()
+    yield from order
+
+
+def _merged_id(line: Line) -> str | None:
+    """The id of the API message that the line is merged into, if it is of that sort."""
+    if line.api is None or line.api["role"] != "assistant":
+        return None
+    return optional_text(line.api.get("id"))
+
+
 def _event(line: Line) -> NewEvent:
     word = re.sub(r"[^A-Za-z0-9]+", "_", line.kind).strip("_").lower() or "line"
     return NewEvent(type=f"claude_code.{word}", data={"line": line.number, "value": line.value})
 
 
-def _message(group: Sequence[Line]) -> Message:
+def _message(group: Sequence[Line], continues: int | None) -> Message:
+    """The message of these lines.
+
+    Args:
+        continues: Number of the line at which an earlier message began that this one goes on from.
+    """
     api = api_of(group[0])
     blocks: list[JsonValue] = []
     kept: list[JsonValue] = []
@@ -219,6 +269,9 @@ def _message(group: Sequence[Line]) -> Message:
             }
         )
     content: JsonValue = blocks if text is None else text
+    facts: JsonObject = {"lines": kept}
+    if continues is not None:
+        facts["continues"] = continues
     try:
         (message,) = from_anthropic([{"role": api["role"], "content": content}])
     except ContractError as error:
@@ -233,7 +286,7 @@ def _message(group: Sequence[Line]) -> Message:
         is_error=message.is_error or group[0].value.get("isApiErrorMessage") is True,
         id=optional_text(api.get("id")) or group[0].uuid,
         created_at=group[0].time,
-        metadata={**message.metadata, "claude_code": {"lines": kept}},
+        metadata={**message.metadata, "claude_code": facts},
     )
 
 

@@ -2,13 +2,14 @@
 
 A plan holds whole models in the order in which they are to be written. Every step carries a key,
 made from what the file says at that place: it becomes the event's idempotency key, so the same file
-twice adds nothing, and a file that has grown adds what is new.
+twice adds nothing, and a file that has grown adds what is new. A step that an earlier version of
+the file told only the beginning of goes on as a step of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +22,7 @@ BAD_LINES_MAX = 20
 
 What: TypeAlias = Message | ProgressEntry | RunCheckpoint | NewEvent
 Advance: TypeAlias = Callable[[int], None]
+StepsGiven: TypeAlias = Callable[[Sequence[str]], "tuple[Step, ...]"]
 
 
 def counted(count: int, noun: str) -> str:
@@ -90,6 +92,7 @@ class Source:
         sha256: Digest of the file's bytes, hexadecimal.
         size: The file's size in bytes.
         skipped: Bad lines that were left out on request.
+        unfinished: Number of the last line if it is still being written; the next import takes it.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Source:
     sha256: str
     size: int
     skipped: tuple[BadLine, ...] = ()
+    unfinished: int | None = None
 
     def to_metadata(self) -> JsonObject:
         """The JSON object kept in the metadata of what was imported."""
@@ -132,11 +136,13 @@ class SessionPlan:
 
     Attributes:
         manifest: Its manifest, with the source in its metadata.
-        steps: What happened, in the order of the file; the same for every version of the file
-            that begins in the same way.
+        steps: What happened, in the order of the file, for a store that has none of it.
         summary: What is said about the whole file: written last, again for each version of it.
         run_id: The run that all its events belong to.
         began_at: When it began, where the file says so.
+        steps_given: The steps for a store whose session has these keys: the same, but where an
+            earlier version of the file ended within one, that one is parted there. None if every
+            version of the file that begins in the same way has the same steps.
     """
 
     manifest: SessionManifest
@@ -144,6 +150,7 @@ class SessionPlan:
     summary: tuple[Step, ...]
     run_id: str
     began_at: datetime | None = None
+    steps_given: StepsGiven | None = field(default=None, compare=False, repr=False)
 
     @property
     def session_id(self) -> str:
