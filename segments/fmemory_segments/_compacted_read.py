@@ -27,7 +27,13 @@ from fmemory_segments._event_meta import (
     unpack_digests,
 )
 from fmemory_segments._frame import FrameDamage
-from fmemory_segments._frames import frame_damage, read_block, read_block_front, row_damage
+from fmemory_segments._frames import (
+    event_damage,
+    frame_damage,
+    read_block,
+    read_block_front,
+    row_damage,
+)
 from fmemory_segments._places import Int64Array, RowPlaces
 from fmemory_segments._spans import gather_extents, row_parts
 from fmemory_segments.digest import row_digest, rows_digest
@@ -122,10 +128,7 @@ class RowDigests:
 
     def _not_placed(self, seq: int, got: str) -> LogCorrupt:
         expected = "each row to be erased or in one BLOCK"
-        frame = self._index.frame_of(seq)
-        error = frame_damage(self._segment, frame, LogReason.FRAME_CONTENT, expected, got)
-        error.first_seq = error.last_seq = seq
-        return error
+        return event_damage(self._segment, seq, LogReason.FRAME_CONTENT, expected, got)
 
     def _add_block(self, core: Core, number: int, after: int, upto: int) -> None:
         header, meta, data = read_block(core, self._segment, number)
@@ -218,9 +221,7 @@ def _without_place(segment: Segment, locs: UInt64Array) -> LogCorrupt:
     seq = loc >> LOC_ROW_BITS
     expected = "a place for every row that is alive"
     got = f"none for one of event {seq} in the SEAL"
-    error = frame_damage(segment, index.frame_of(seq), LogReason.FRAME_CONTENT, expected, got)
-    error.first_seq = error.last_seq = seq
-    return error
+    return event_damage(segment, seq, LogReason.FRAME_CONTENT, expected, got)
 
 
 def _read_part(

@@ -24,8 +24,8 @@ from fmemory_segments._core import Core, Segment
 from fmemory_segments._event_meta import BlockRows, EventMeta, RowsPlace
 from fmemory_segments._frame import ALIGNMENT, FrameDamage
 from fmemory_segments._frames import (
+    event_damage,
     find_seal,
-    frame_damage,
     read,
     read_metas,
     read_seal,
@@ -482,9 +482,7 @@ def _read_blobs(core: Core, segment: Segment, blobs: _Blobs, found: dict[int, Pa
         got, wanted = list(map(crc32c, bodies, map(crc32c, nonces))), crcs.tolist()
         if got != wanted:
             wrong = next(at for at, crc in enumerate(got) if crc != wanted[at])
-            seq = seqs.item(wrong)
-            number = segment.index.frame_of(seq)
-            raise _payload_damage(segment, number, seq, starts.item(wrong), "other bytes")
+            raise _payload_damage(segment, seqs.item(wrong), starts.item(wrong), "other bytes")
         found.update(zip(seqs.tolist(), map(Blob, bodies, nonces), strict=True))
 
 
@@ -511,17 +509,12 @@ def _payload(core: Core, segment: Segment, batch: BatchMeta, seq: int) -> Payloa
     try:
         return decode_payload(event, region)
     except FrameDamage as damage:
-        raise _payload_damage(segment, number, seq, start, str(damage)) from damage
+        raise _payload_damage(segment, seq, start, str(damage)) from damage
 
 
-def _payload_damage(
-    segment: Segment, number: int, seq: int, offset: int, evidence: str
-) -> LogCorrupt:
-    error = frame_damage(
-        segment, number, LogReason.DATA_CHECKSUM, "payloads with their checksums", evidence
-    )
-    error.offset, error.first_seq, error.last_seq = offset, seq, seq
-    return error
+def _payload_damage(segment: Segment, seq: int, offset: int, evidence: str) -> LogCorrupt:
+    reason, expected = LogReason.DATA_CHECKSUM, "a payload with its checksum"
+    return event_damage(segment, seq, reason, expected, evidence, offset=offset)
 
 
 def unknown_event(core: Core, seq: int) -> UnknownEvent:

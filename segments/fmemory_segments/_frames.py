@@ -179,12 +179,38 @@ def frame_damage(
     segment: Segment, number: int, reason: LogReason, expected: str, got: str = "other bytes"
 ) -> LogCorrupt:
     """The error for a frame that is not what was written."""
-    offset = segment.index.frame_offset(number)
     first, last = segment.index.seqs_of_frame(number)
+    offset = segment.index.frame_offset(number)
+    return _damage(segment, offset, first, last, reason, f"{expected}, got {got}")
+
+
+def event_damage(
+    segment: Segment,
+    seq: int,
+    reason: LogReason,
+    expected: str,
+    got: str = "other bytes",
+    *,
+    offset: int | None = None,
+) -> LogCorrupt:
+    """The error for an event that is not what was written, in a frame that else is.
+
+    Args:
+        offset: Where in the file it is wrong; None = at its frame.
+    """
+    if offset is None:
+        offset = segment.index.frame_offset(segment.index.frame_of(seq))
+    return _damage(segment, offset, seq, seq, reason, f"{expected}, got {got}")
+
+
+def _damage(
+    segment: Segment, offset: int, first: int, last: int, reason: LogReason, evidence: str
+) -> LogCorrupt:
+    seqs = f"seq {first}" if first == last else f"seq {first} to {last}"
     return LogCorrupt(
-        f"{reason.value.replace('_', ' ')}: expected {expected}, got {got} ({segment.path}, byte "
-        f"{offset}, seq {first} to {last}); other events are intact and no file was changed; run "
-        "`fmemory verify` on the store",
+        f"{reason.value.replace('_', ' ')}: expected {evidence} ({segment.path}, byte {offset}, "
+        f"{seqs}); other events are intact and no file was changed; run `fmemory verify` on the "
+        "store",
         reason=reason,
         path=segment.path,
         offset=offset,
