@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 
 from fmemory._engine.raw_events import UNKNOWN
 from fmemory._engine.stored import StoredCheckpoint, StoredProgress, StoredSession, from_ns, from_us
-from fmemory._engine.types import RECORDS, SESSION, EventType
+from fmemory._engine.types import OWN_STREAMS, RECORDS, SESSION, EventType
 from fmemory._model import check_time
 from fmemory.backend import LogBackend
 from fmemory.errors import ContractError, Reason, brief
@@ -85,7 +85,7 @@ def runs(
         ContractError: An argument breaks a rule.
         StorageError: The log cannot be read. What is damaged is counted, not an error.
 
-    Cost: O(events), one pass over all of them, about 15 µs each.
+    Cost: O(events), one pass over all of them, about 10 µs each.
     """
     order = _one_of(RunSort, sort, "sort")
     wanted_status = None if status is None else _one_of(RunState, status, "status")
@@ -131,11 +131,12 @@ _SORT: dict[RunSort, Callable[[RunSummary], float]] = {
 
 def _may_concern(event: Envelope, session_id: str | None) -> bool:
     """Whether an event is of the session, or of any session or run; or nobody can tell."""
-    if event.stream == (UNKNOWN,):
+    label = event.stream[0]
+    if label == UNKNOWN or (event.type == EventType.EVENT_LOST and label not in OWN_STREAMS):
         return True
     if session_id is not None:
         return event.stream == (SESSION, session_id)
-    return event.stream[0] == SESSION or event.run_id is not None
+    return label == SESSION or event.run_id is not None
 
 
 def unreadable_of(fact: Fact) -> UnreadableEvent:
@@ -165,6 +166,7 @@ class _Run:
     actor: str | None = None
     reason: str | None = None
     opened: tuple[StoredCheckpoint, Fact] | None = None
+    left_note: str | None = None
     closed: StoredCheckpoint | None = None
     event_count: int = 0
     message_count: int = 0
@@ -180,6 +182,8 @@ class _Run:
     said: str = ""
     progress: str = ""
     unreadable_count: int = 0
+    lacks: Envelope | None = None
+    """Its newest checkpoint, where that cannot be read."""
 
     def count(self, fact: Fact) -> None:
         """Take an event of the run into account."""
@@ -197,6 +201,8 @@ class _Run:
         if fact.state is not _KEPT and event.type != EventType.RECORDS_PUT:
             # Of records a report reads the data, a list of runs does not.
             self.unreadable_count += 1
+            if event.type == EventType.CHECKPOINT_RECORDED:
+                self.lacks = event
 
 
 @dataclass(slots=True)
@@ -280,6 +286,7 @@ class Sessions:
             run.event_count += early.event_count
             run.note_count += early.note_count
             run.unreadable_count += early.unreadable_count
+            run.lacks = run.lacks or early.lacks
 
     def passes(self, session_id: str) -> Mapping[str, bool]:
         """Which features of a session pass, by their id, as of the newest fact."""
@@ -366,12 +373,13 @@ class Sessions:
             self._place = _NOWHERE
         if checkpoint is None:
             return run
+        run.lacks = None
         if checkpoint.status == "in_progress" and checkpoint.completed_at_us is None:
-            run.closed = None
+            run.closed, run.left_note = None, checkpoint.note
             if run.opened is None:
                 run.opened = (checkpoint, fact)
         else:
-            run.closed = checkpoint
+            run.closed, run.left_note = checkpoint, checkpoint.note
         return run
 
     def _flip(self, session: _Session, run: _Run | None, fact: Fact) -> None:
@@ -460,7 +468,6 @@ def _summary(run: _Run, later: _Run | None) -> RunSummary:
         started_at = from_us(closed.started_at_us)
     ended_us = None if closed is None else closed.completed_at_us
     status, evidence = _status(run, later)
-    note = closed.note if closed is not None else None if opened is None else opened[0].note
     has_steps = run.step_count > 0
     return RunSummary(
         run_id=run.key[1],
@@ -482,7 +489,7 @@ def _summary(run: _Run, later: _Run | None) -> RunSummary:
         features_gained=_changed(run, passes=True),
         features_lost=_changed(run, passes=False),
         note_count=run.note_count,
-        last_words=note or run.said or run.progress,
+        last_words=run.left_note or run.said or run.progress,
         unreadable_count=run.unreadable_count,
     )
 
@@ -497,6 +504,8 @@ def _status(run: _Run, later: _Run | None) -> tuple[RunState, str | None]:
     if run.closed is not None:
         status = run.closed.status
         return (RunState.ENDED if status == "in_progress" else RunState(status)), None
+    if run.lacks is not None:
+        return RunState.OPEN, f"event {run.lacks.seq} may have closed it, and cannot be read"
     alive = _is_alive(run)
     if alive is False:
         return RunState.DIED, f"the process {run.actor} is gone"

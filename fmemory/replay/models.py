@@ -62,7 +62,8 @@ class RunSummary(Model, frozen=True):
         actor: Who wrote its first event; None where nobody said.
         reason: Why, of its first event that says so.
         status: How it ended.
-        evidence: What `died` is concluded from; None for the others.
+        evidence: What `died` is concluded from; which checkpoint of an `open` run
+            cannot be read; else None.
         started_at: Its "in progress" checkpoint's time, else its first event's.
         ended_at: The time of the checkpoint that closes it; None while there is none.
         last_at: Time of its newest event.
@@ -76,8 +77,8 @@ class RunSummary(Model, frozen=True):
         features_gained: Features that pass after it and did not before.
         features_lost: Features that passed before it or meanwhile, and do not after it.
         note_count: Records it put.
-        last_words: The note of the checkpoint that closes it, or while none does, of its first "in
-            progress" one; else its last message's text, else its last progress entry's.
+        last_words: The note of the checkpoint that closes it, or while none does, of its newest
+            "in progress" one; else its last message's text, else its last progress entry's.
         unreadable_count: Its events whose data are erased, lost or damaged.
     """
 

@@ -22,7 +22,7 @@ from fmemory import (
     RunStatus,
     SessionManifest,
 )
-from fmemory.replay import RunState, RunSummary, report, runs
+from fmemory.replay import RunState, RunSummary, UnreadableEvent, report, runs
 from tests.fmemory.copy_tools import KINDS, opened_memories
 from tests.fmemory.replay_stores import Plain, answered, at, called, write_broken
 
@@ -114,6 +114,49 @@ def test_a_run_died_if_a_later_one_began_in_its_session(memory: JournalBackend) 
     assert (two.status, two.evidence) == (RunState.OPEN, None)
 
 
+def test_a_run_of_which_the_end_was_erased_is_not_called_dead(memory: JournalBackend) -> None:
+    for run_id in ("one", "two"):
+        with fmemory.audit(run_id=run_id, actor=f"ada@{socket.gethostname()}:1"):
+            memory.record_run_checkpoint("s", RunCheckpoint.started(run_id))
+            memory.record_run_checkpoint("s", RunCheckpoint(run_id, at(0), at(1)))
+    memory.delete_session("s")
+    memory.compact()
+
+    one, two = runs(memory)
+    told = "event {} may have closed it, and cannot be read"
+    assert (one.status, one.evidence) == (RunState.OPEN, told.format(2))
+    assert (two.status, two.evidence) == (RunState.OPEN, told.format(4))
+
+
+def test_a_run_taken_up_again_behind_what_was_erased_may_have_died(memory: JournalBackend) -> None:
+    with fmemory.audit(run_id="one"):
+        memory.record_run_checkpoint("s", RunCheckpoint("one", at(0), at(1)))
+        memory.delete_session("s")
+        memory.record_run_checkpoint("s", RunCheckpoint.started("one"))
+    with fmemory.audit(run_id="two"):
+        memory.record_run_checkpoint("s", RunCheckpoint.started("two"))
+    memory.compact()
+
+    one, _ = runs(memory)
+    assert (one.status, one.evidence) == (RunState.DIED, "run two began after its last event")
+
+
+def test_a_lost_event_that_could_be_of_any_run_is_told(tmp_path: Path) -> None:
+    with fmemory.open(f"jsonl:{tmp_path / 'was'}") as memory, fmemory.audit(run_id="r"):
+        for session_id in ("a", "a", "b"):
+            memory.append_progress_entry(session_id, ProgressEntry("r", "on it", at(0)))
+    (events,) = (tmp_path / "was").glob("events-*.jsonl")
+    lines = events.read_bytes().splitlines(keepends=True)
+    (number,) = [at for at, line in enumerate(lines) if b'"seq":2,' in line]
+    events.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
+    fmemory.repair(f"jsonl:{tmp_path / 'was'}", f"jsonl:{tmp_path / 'now'}")
+
+    told: list[UnreadableEvent] = []
+    with fmemory.open(f"jsonl:{tmp_path / 'now'}") as memory:
+        runs(memory, session_id="b", on_unreadable=told.append)
+    assert [(one.seq, one.state) for one in told] == [(2, "lost")]
+
+
 def test_a_run_whose_process_is_gone_died(memory: JournalBackend) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
@@ -147,6 +190,17 @@ def test_a_run_that_is_taken_up_again_is_open(memory: JournalBackend) -> None:
 
     run = only(memory)
     assert (run.status, run.started_at, run.ended_at) == (RunState.OPEN, at(0), None)
+
+
+def test_last_words_are_those_of_the_newest_checkpoint(memory: JournalBackend) -> None:
+    words = ["so far", "farther", "at the end", "once more"]
+    ends = [None, None, at(1), None]
+    told = []
+    for note, ended in zip(words, ends, strict=True):
+        memory.record_run_checkpoint("s", RunCheckpoint("r", at(0), ended, note=note))
+        told.append(only(memory).last_words)
+
+    assert told == words
 
 
 def test_a_later_run_may_answer_what_one_left_open(memory: JournalBackend) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import fmemory
-from fmemory import Message
+from fmemory import Message, RunCheckpoint, RunStatus, SessionManifest
 from tests.fmemory.replay_stores import write_broken
 from tests.tools.helpers import Command, bytes_of, only_line
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -129,6 +132,23 @@ def test_runs_of_one_id_in_two_sessions_are_compared_by_session_and_run(
         assert result.exit_code == 2
         assert "a run of session alpha or a run of session a/b" in only_line(result.stderr)
         assert "give --session as well" in result.stderr
+
+
+@pytest.mark.parametrize("what", ["objective", "status"])
+def test_whatever_makes_two_runs_differ_is_named(what: str, tmp_path: Path, run: Command) -> None:
+    with fmemory.open(tmp_path / "m") as memory:
+        for name, status in (("a", RunStatus.SUCCEEDED), ("b", RunStatus.FAILED)):
+            objective = f"objective of {name}" if what == "objective" else "the same"
+            session = f"s{name}"
+            memory.save_manifest(session, SessionManifest(session, "main", objective))
+            ended = status if what == "status" else RunStatus.SUCCEEDED
+            memory.record_run_checkpoint(session, RunCheckpoint(name, NOW, NOW, ended))
+
+    found = run("diff", "a", "b", "-s", tmp_path / "m")
+    assert found.exit_code == 1
+    assert [line for line in found.stdout.splitlines() if "differs" in line] == [
+        f"the {what} differs"
+    ]
 
 
 @pytest.mark.parametrize(

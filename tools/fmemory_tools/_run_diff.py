@@ -178,6 +178,12 @@ def _print(found: RunDiff, *, utc: bool) -> None:
     _print_side("B", found.b, found.objective_b, utc=utc)
     if found.is_same:
         print_heading("no difference")
+    for name, a, b in (
+        ("objective", found.objective_a, found.objective_b),
+        ("status", found.a.status, found.b.status),
+    ):
+        if a != b:
+            print_heading(f"the {name} differs")
     _print_message(found)
     _print_call(found)
     if found.features:
