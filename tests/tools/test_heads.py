@@ -9,7 +9,7 @@ import pytest
 
 import fmemory
 from fmemory import NewEvent
-from tests.tools.helpers import Command, bytes_of, only_line
+from tests.tools.helpers import Command, bytes_of, change_one_byte, only_line
 
 
 def head_of(store: Path) -> str:
@@ -77,6 +77,20 @@ def test_head_of_a_damaged_store_names_the_event(store: Path, run: Command) -> N
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert "event 5 is damaged" in only_line(result.stderr)
+
+
+@pytest.mark.parametrize("command", ["head", "stats"])
+def test_of_a_damaged_batch_no_event_is_named_that_may_be_intact(
+    command: str, tmp_path: Path, run: Command
+) -> None:
+    with fmemory.open(tmp_path / "m") as memory:
+        memory.append(("jobs",), [NewEvent("job.done", {"number": n}) for n in range(1000, 1009)])
+    change_one_byte(tmp_path / "m", b"\xcd\x03\xec")  # 1004, of event 5
+
+    result = run(command, "-s", tmp_path / "m")
+
+    assert result.exit_code == 1
+    assert "one or more of the events 1 to 9 are damaged" in " ".join(result.stderr.split())
 
 
 # verify --head

@@ -180,3 +180,22 @@ def failures_in(part: Any) -> int:
         if result[0] == "result" and result[3]
     ]
     return sum(bool(one.get("failed")) for one in events) + len(results)
+
+
+def test_a_page_that_cannot_be_written_is_told_as_a_page(run: Command, store: Path) -> None:
+    Path("there.html.partial").mkdir()
+
+    result = run("html", "-o", "there.html", "-s", store)
+
+    assert result.exit_code == 2
+    assert only_line(result.stderr).startswith("fmemory: page (there.html): cannot be written")
+
+
+def test_a_compressed_page_is_told_with_its_size_and_not_to_be_opened_as_it_is(
+    run: Command, store: Path
+) -> None:
+    told = run("html", "-o", "a.html.gz", "-s", store).stdout
+    size = json.loads(run("html", "-o", "a.html.gz", "--force", "--json", "-s", store).stdout)
+
+    assert "unpack it to open it in a browser" in only_line(told)
+    assert size["bytes"] == Path("a.html.gz").stat().st_size

@@ -7,6 +7,8 @@ from shlex import split
 
 import pytest
 
+import fmemory
+from fmemory import Message, Role
 from tests.tools.helpers import Command
 
 
@@ -97,3 +99,57 @@ def test_tail_says_that_its_first_event_is_still_to_come(
 
     assert late.stderr == "fmemory: waiting for event 99: the newest is 11\n"
     assert next_one.stderr == ""
+
+
+ASKING = [
+    ["transcript"],
+    ["blame"],
+    ["step", "--json"],
+    ["state"],
+    ["report"],
+    ["history"],
+    ["diff", "2", "12"],
+    ["bisect", "--ok", "1", "--bad", "9", "--feature", "form"],
+]
+
+
+@pytest.mark.parametrize("command", ASKING, ids=" ".join)
+def test_the_hint_which_session_names_what_the_command_takes(
+    command: list[str], store: Path, run: Command
+) -> None:
+    with fmemory.open(store) as memory:
+        memory.append_transcript_messages("signup", [Message(Role.USER, "hello")])
+
+    told = run(*command, "-s", store)
+    hint = told.stderr.partition("which session? give ")[2].partition(", one of: ")
+    assert (told.exit_code, hint[1]) == (2, ", one of: ")
+    assert "login" in hint[2].strip().split(", ")
+    taken = [word.replace("SESSION", "login") for word in hint[0].split()]
+    followed = run(*command, *(word.replace("ID", "login") for word in taken), "-s", store)
+
+    assert "which session" not in followed.stderr
+    assert "there is no option" not in followed.stderr
+    assert followed.stdout
+
+
+@pytest.mark.parametrize("command", ["transcript", "blame"])
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+def test_a_deleted_session_is_told_in_the_words_of_state(
+    command: str, form: list[str], store: Path, run: Command
+) -> None:
+    with fmemory.open(store) as memory:
+        memory.delete_session("login")
+    told = run("state", "--session", "login", "-s", store).stderr
+    assert "session login is deleted as of event" in told
+
+    result = run(command, "login", *form, "-s", store)
+
+    assert (result.exit_code, result.stderr) == (0, told)
+
+
+@pytest.mark.parametrize("command", ["transcript", "blame"])
+def test_a_session_that_is_there_is_not_told_to_be_deleted(
+    command: str, store: Path, run: Command
+) -> None:
+    assert run(command, "login", "-s", store).stderr == ""
+    assert run(command, "login", "--at", "1", "-s", store).stderr == ""

@@ -18,21 +18,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """An event that cannot be read, and what is wrong with it."""
+    """An event that cannot be read, and what is wrong with it.
+
+    Attributes:
+        last_seq: The last of the events that were checked as one, of which any may be damaged.
+    """
 
     seq: int
     problem: str
+    last_seq: int = 0
 
     def __str__(self) -> str:
-        return f"event {self.seq} is damaged: {self.problem}; run `fmemory verify`"
+        which = f"event {self.seq} is"
+        if self.last_seq > self.seq:
+            which = f"one or more of the events {self.seq} to {self.last_seq} are"
+        return f"{which} damaged: {self.problem}; run `fmemory verify`"
 
 
 def damage_of(error: StorageError) -> Damaged | None:
-    """The first event that an error is about; None if it is about something else."""
-    from fmemory import _damage
+    """The first event that an error is about, or several; None if it is about something else."""
+    from fmemory import LogCorrupt, _damage
 
     found = _damage.damage_of(error)
-    return None if found is None else Damaged(*found)
+    if found is None or not isinstance(error, LogCorrupt):
+        return None
+    return Damaged(*found, error.last_seq or 0)
 
 
 def readable(events: Read, after: int = 0) -> Iterator[Event | Damaged]:

@@ -60,6 +60,10 @@ def reported() -> Iterator[None]:
         tell(_sentence(error))
         raise typer.Exit(CANNOT_OPEN) from None
     except RuntimeError as error:
+        if isinstance(error.__cause__, BrokenPipeError) and getattr(error, "path", "") is None:
+            # A file that is written to stdout, as `dump` and `html -o -` do.
+            _silence_stdout()
+            raise typer.Exit(BROKEN_PIPE) from None
         code = _library_code(error)
         if code is None:
             raise
@@ -132,6 +136,31 @@ def _library_code(error: RuntimeError) -> int | None:
 def _sentence(error: OSError) -> str:
     words = error.strerror or str(error)
     return words if error.filename is None else f"{error.filename}: {words}"
+
+
+def replace_closed_streams() -> None:
+    """Give the process standard streams where it was started without some, as by `>&-`.
+
+    Otherwise a file of the store would get the number of one, and what is printed would go there.
+    A closed stdout is as a pipe that nobody reads; a closed stderr swallows what is told.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(_at(0, os.open(os.devnull, os.O_RDONLY)))  # noqa: SIM115 - a number
+    if sys.stdout is None:
+        source, target = os.pipe()
+        os.close(source)
+        sys.stdout = open(_at(1, target), "w")  # noqa: SIM115 - as above
+    if sys.stderr is None:
+        sys.stderr = open(_at(2, os.open(os.devnull, os.O_WRONLY)), "w")  # noqa: SIM115
+
+
+def _at(number: int, descriptor: int) -> int:
+    """The same open file under this number."""
+    if descriptor != number:
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.set_inheritable(number, True)
+    return number
 
 
 def _silence_stdout() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from fmemory_tools._failure import Failure
+from fmemory_tools._failure import Failure, tell
 from fmemory_tools._times import parse_place, show_time
 
 if TYPE_CHECKING:
@@ -32,12 +32,18 @@ def all_sessions(view: SessionListing) -> Iterator[SessionInfo]:
 
 
 def choose_session(
-    memory: LogBackend, given: str | None, view: LogView | None = None, *, utc: bool = False
+    memory: LogBackend,
+    given: str | None,
+    view: LogView | None = None,
+    *,
+    place: str = "--session ID",
+    utc: bool = False,
 ) -> str:
     """The id of the session a command means: named, by its beginning, or the only one.
 
     Args:
         view: The moment at which the session must be there; None = now.
+        place: Where the command takes the session, as its help calls it.
         utc: How the message shows times.
 
     Raises:
@@ -52,7 +58,7 @@ def choose_session(
     if len(matching) == 1:
         return matching[0]
     if given is None and ids:
-        raise Failure(f"which session? give --session ID, one of: {name_some(ids)}")
+        raise Failure(f"which session? give {place}, one of: {name_some(ids)}")
     if matching:
         raise Failure(f"session {given!r} could be any of: {name_some(matching)}")
     if view is not None:
@@ -71,6 +77,12 @@ def choose_session(
     called = [] if view is not None else _sessions_of_run(memory, given)
     hint = f", but a run of {name_some(called)} is called so" if called else ""
     raise Failure(f"no session {given!r}{when}{hint}; {known}")
+
+
+def tell_if_deleted(memory: LogBackend, view: LogView, session_id: str, *, utc: bool) -> None:
+    """On stderr that a session is deleted as of a moment, if it is."""
+    if not _is_known(view, session_id, deleted=False):
+        tell(_not_there(memory, session_id, view.seq, utc=utc))
 
 
 def check_run(memory: LogBackend, run: str, session_id: str | None = None) -> None:

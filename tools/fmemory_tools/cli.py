@@ -143,6 +143,9 @@ def main() -> None:
     """Run the command; the entry point of the distribution."""
     import sys
 
+    from fmemory_tools._failure import replace_closed_streams
+
+    replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -61,16 +61,19 @@ def blame(
     """
     from fmemory import replay
     from fmemory_tools._console import print_json, print_session
-    from fmemory_tools._sessions import choose_session, newest_seq, view_at
+    from fmemory_tools._sessions import choose_session, newest_seq, tell_if_deleted, view_at
     from fmemory_tools._store import reading
 
     with reading(store) as memory:
         view, moment = view_at(
             memory, str(newest_seq(memory)) if at is None else at, "--at", utc=utc
         )
-        session_id = choose_session(memory, session, None if at is None else view, utc=utc)
+        then = None if at is None else view
+        session_id = choose_session(memory, session, then, place="SESSION", utc=utc)
         seq = None if at is None else view.seq
         found = replay.blame(memory, session_id, target, every=show_all, at=seq)
+        if show_all or not found:
+            tell_if_deleted(memory, view, session_id, utc=utc)
     if json:
         for one in found:
             print_json(one.to_dict())

@@ -97,7 +97,7 @@ def _choose(memory: LogBackend, given: str | None, *, utc: bool) -> str:
         stream = ("session", given)
         if any(one.stream == stream for one in memory.list_streams(stream).streams):
             return given
-    return choose_session(memory, given, utc=utc)
+    return choose_session(memory, given, place="SESSION", utc=utc)
 
 
 def _print_changes(memory: LogBackend, session_id: str, seq: int | None) -> None:

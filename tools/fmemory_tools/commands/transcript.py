@@ -67,7 +67,13 @@ def transcript(
     from fmemory.replay import transcript as transcript_of
     from fmemory_tools._console import FAINT, print_json, print_line, print_session
     from fmemory_tools._raw_messages import stored_messages
-    from fmemory_tools._sessions import check_run, choose_session, newest_seq, view_at
+    from fmemory_tools._sessions import (
+        check_run,
+        choose_session,
+        newest_seq,
+        tell_if_deleted,
+        view_at,
+    )
     from fmemory_tools._store import reading
     from fmemory_tools._transcript_view import print_transcript
 
@@ -75,11 +81,14 @@ def transcript(
         view, moment = view_at(
             memory, str(newest_seq(memory)) if at is None else at, "--at", utc=utc
         )
-        session_id = choose_session(memory, session, None if at is None else view, utc=utc)
+        then = None if at is None else view
+        session_id = choose_session(memory, session, then, place="SESSION", utc=utc)
         entries = transcript_of(memory, session_id, run_id=run, at=view.seq, last=last)
         stored = stored_messages(memory, entries) if raw and not json else None
         if run is not None and not entries:
             check_run(memory, run, session_id)
+        if not entries:
+            tell_if_deleted(memory, view, session_id, utc=utc)
         unanswered = "no answer" if view.seq == newest_seq(memory) else "no answer until then"
     if json:
         for entry in entries:
