@@ -10,12 +10,15 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from textual import events
 from textual.app import App, ComposeResult
 from textual.containers import Container
+from textual.widget import Widget
 
 from fmemory.errors import StorageError
 from fmemory_tools._console import BAD, FAINT, KIND, NUMBER, STRONG
@@ -23,10 +26,10 @@ from fmemory_tools._damage import Damaged
 from fmemory_tools._event_list import shown_time
 from fmemory_tools.stepper.content import PANE_CHARACTERS_MAX, event_lines, limited, state_lines
 from fmemory_tools.stepper.cursor import Cursor
-from fmemory_tools.stepper.keys import Act
+from fmemory_tools.stepper.keys import ACTS, Act
 from fmemory_tools.stepper.lines import Span
 from fmemory_tools.stepper.panes import Bar, EventList, TextPane
-from fmemory_tools.stepper.screens import LessScreen, Pager, scroll
+from fmemory_tools.stepper.screens import LessScreen, Pager, name_of, scroll
 from fmemory_tools.stepper.search import look
 from fmemory_tools.stepper.states import States
 from fmemory_tools.stepper.timeline import Timeline
@@ -38,6 +41,10 @@ LOOK_S: Final = 0.3
 """So often the log is asked whether it has grown."""
 JOB_S: Final = 0.1
 """So long a search goes on before anything else is read."""
+EARLY_S: Final = 0.005
+"""So often a key that was typed ahead looks whether it is its turn."""
+LAYOUT_S_MAX: Final = 1.0
+"""So long keys wait at most for a screen to be laid out: a terminal may have no room for it."""
 NARROW_CELLS: Final = 64
 """Below this width one pane is shown beside the list; above it, both."""
 TALL_LIST_CELLS: Final = 140
@@ -71,10 +78,72 @@ class StepApp(App[None]):
     ) -> None:
         super().__init__(ansi_color=True)
         self.events = EventsScreen(memory, session_id, at=at, follows=follows, utc=utc)
+        self._typed: deque[events.Key | events.Paste] = deque()
+        self._has_typed = asyncio.Event()
+        self._has_all = asyncio.Event()
 
     def on_mount(self) -> None:
-        """Show the events."""
+        """Show the events, and take keys."""
         self.push_screen(self.events)
+        self.run_worker(self._type(), name="keys")
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keep what is typed until what was typed before it is done.
+
+        Textual gives a key to what has the focus when the key comes: one that is typed ahead would
+        go past the screen or the pattern that the key before it opens.
+        """
+        if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
+            await super().on_event(event)
+            return
+        if isinstance(event, events.Key) and event.key == "ctrl+c":
+            self._typed.clear()  # As in a terminal: it ends what goes on, and what was to follow.
+        if isinstance(event, events.Key) and event.key == "ctrl+j":
+            # Enter, as the terminal gives it when it is typed before the screen is there.
+            event = events.Key("enter", "\r")
+        self._typed.append(event)
+        self._has_all.clear()
+        self._has_typed.set()
+
+    async def all_typed(self) -> None:
+        """Wait until everything that was typed is done with, or the app ends."""
+        await self._has_all.wait()
+
+    async def _type(self) -> None:
+        """Give on what is typed, one after the other, for as long as the app is there."""
+        while self.return_code is None:
+            while not self._typed:
+                self._has_all.set()
+                self._has_typed.clear()
+                await self._has_typed.wait()
+            until = monotonic() + LAYOUT_S_MAX
+            while self._typed and self._is_early(self._typed[0], is_late=monotonic() > until):
+                await asyncio.sleep(EARLY_S)
+            # Ctrl-C may have come meanwhile.
+            if self._typed:
+                target = self.focused or self.screen
+                await super().on_event(self._typed.popleft())
+                await self._taken(target)
+        self._has_all.set()
+
+    def _is_early(self, event: events.Key | events.Paste, *, is_late: bool) -> bool:
+        """Whether the screen is not ready for what was typed."""
+        screen = self.screen
+        if not isinstance(screen, LessScreen):
+            return not is_late
+        act = None
+        if isinstance(event, events.Key) and screen.focused is None:
+            act = ACTS.get(name_of(event))
+        return screen.holds(act) or not (is_late or screen.is_shown(act))
+
+    async def _taken(self, target: Widget) -> None:
+        """Wait until a key is done with: it went up to the app, and what it led to as well."""
+        for node in [*target.ancestors_with_self] * 2:
+            done = asyncio.Event()
+            if node.call_later(done.set):
+                # What is closed while it is asked does not answer.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(done.wait(), LAYOUT_S_MAX)
 
 
 class EventsScreen(LessScreen):
@@ -161,6 +230,22 @@ class EventsScreen(LessScreen):
     def on_event_list_wheeled(self, message: EventList.Wheeled) -> None:
         """Go on or back."""
         self._go(self.cursor.selected + message.rows)
+
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether the list has rows; the panes are wrapped when they are shown."""
+        return self.list.size.height > 0
+
+    def holds(self, act: Act | None) -> bool:
+        """Keys wait for what was asked for; those that go on from a match, for the search."""
+        goes_on = act in (Act.NEXT, Act.PREVIOUS, Act.OPEN)
+        return bool(self._asked) or (goes_on and self._search is not None)
+
+    def is_shown(self, act: Act | None) -> bool:
+        """Keys that scroll a pane wait until the selected event is in it."""
+        scrolls = act in (Act.TEXT_DOWN, Act.TEXT_UP)
+        is_told = not scrolls or self.shown == self.cursor.selected
+        return super().is_shown(act) and is_told
 
     async def settled(self) -> None:
         """Wait until all is read that the screen tells."""
@@ -412,13 +497,10 @@ class EventsScreen(LessScreen):
         self._refresh_bars()
 
     def _refresh_bars(self) -> None:
-        if not self.is_mounted:
-            return
         count, selected = self.cursor.count, self.cursor.selected
         when = "" if self._at is None else _moment(self._at, utc=self._utc)
-        self.query_one("#title", Bar).say(
-            [("session ", FAINT), (self._session_id, STRONG)], [(f"  {when}", FAINT)]
-        )
+        for title in self.query("#title").results(Bar):
+            title.say([("session ", FAINT), (self._session_id, STRONG)], [(f"  {when}", FAINT)])
         words = self._said
         if not words[0]:
             words = ("? keys  q quit", FAINT)
@@ -426,7 +508,7 @@ class EventsScreen(LessScreen):
                 words = ("waiting for events; Ctrl-C ends that", KIND)
         share = (selected + 1) * 100 // count if count else 100
         place = f"{min(selected + 1, count):,} of {count:,}  {share}%"
-        self.query_one("#bar", Bar).say([words], [(f"  {place}", NUMBER)])
+        self.say([words], [(f"  {place}", NUMBER)])
 
 
 def _title(event: Event | Damaged | None) -> str:

@@ -210,6 +210,11 @@ class TextPane(Widget):
         return "\n".join("".join(text for text, _ in row) for row in self._rows)
 
     @property
+    def is_laid_out(self) -> bool:
+        """Whether it has a width, and so rows."""
+        return self._width > 0
+
+    @property
     def row_count(self) -> int:
         """Rows of text at the present width."""
         return len(self._rows)

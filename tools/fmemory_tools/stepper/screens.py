@@ -15,7 +15,7 @@ from textual.widgets import Input
 
 from fmemory_tools._console import BAD, FAINT
 from fmemory_tools.stepper.keys import HELP, Act, KeyReader
-from fmemory_tools.stepper.lines import Line, text_lines
+from fmemory_tools.stepper.lines import Line, Span, text_lines
 from fmemory_tools.stepper.panes import Bar, TextPane
 from fmemory_tools.stepper.search import BadPattern, compile_pattern
 
@@ -44,6 +44,21 @@ class LessScreen(Screen[None]):
         slash.say([("/", "")])
         yield Horizontal(slash, Input(id="pattern", compact=True), id="ask")
 
+    @property
+    @abstractmethod
+    def is_laid_out(self) -> bool:
+        """Whether what keys move has a place on the terminal."""
+
+    def holds(self, act: Act | None) -> bool:
+        """Whether a key must wait until what was asked for before it is there."""
+        del act
+        return False
+
+    def is_shown(self, act: Act | None) -> bool:
+        """Whether what a key acts on is on the screen; keys wait a moment for it."""
+        del act
+        return self.is_mounted and self.is_laid_out
+
     def on_key(self, event: events.Key) -> None:
         """Do what a key asks for, unless a pattern is being typed."""
         is_asking = self.focused is not None
@@ -54,9 +69,7 @@ class LessScreen(Screen[None]):
         if is_asking:
             self._end_asking()
             return
-        is_sign = event.is_printable and event.key != "space"
-        key = (event.character if is_sign else None) or event.key
-        act, number = self._keys.read(key)
+        act, number = self._keys.read(name_of(event))
         if act is None:
             self.tell(self._keys.digits and f":{self._keys.digits}")
         elif act is Act.SEARCH:
@@ -102,6 +115,11 @@ class LessScreen(Screen[None]):
         else:
             self.find(self.pattern, forward=forward)
 
+    def say(self, left: Sequence[Span], right: Sequence[Span] = ()) -> None:
+        """Show these spans in the last line, if the screen has one: not before, and not after."""
+        for bar in self.query("#bar").results(Bar):
+            bar.say(left, right)
+
     def _ask(self) -> None:
         self.query_one("#bar").display = False
         self.query_one("#ask").display = True
@@ -132,6 +150,11 @@ class Pager(LessScreen):
         yield self.pane
         yield from self.compose_bars()
 
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether the text is wrapped."""
+        return self.pane.is_laid_out
+
     def on_mount(self) -> None:
         """Show the text from its start, or where the pattern is found."""
         self.pane.activate(is_active=True)
@@ -142,7 +165,9 @@ class Pager(LessScreen):
         """Scroll, or go back to the events."""
         match act:
             case Act.QUIT | Act.OPEN | Act.STOP:
-                self.dismiss()
+                # One that is gone already has nothing to go back from.
+                if self.is_current:
+                    self.dismiss()
             case _:
                 scroll(self.pane, act, number)
 
@@ -158,7 +183,13 @@ class Pager(LessScreen):
     def tell(self, words: str, style: str = FAINT) -> None:
         """Say something in the last line."""
         hint = words or "q back  / search  space b  g G"
-        self.query_one("#bar", Bar).say([(hint, style)])
+        self.say([(hint, style)])
+
+
+def name_of(event: events.Key) -> str:
+    """A key as `ACTS` has it: its character, or its name where that says more."""
+    is_sign = event.is_printable and event.key != "space"
+    return (event.character if is_sign else None) or event.key
 
 
 def scroll(pane: TextPane, act: Act, number: int | None) -> None:
