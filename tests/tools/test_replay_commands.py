@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import fmemory
-from fmemory import Message, RunCheckpoint, RunStatus, SessionManifest
-from tests.fmemory.replay_stores import write_broken
+from fmemory import FeatureRecord, Message, RunCheckpoint, RunStatus, SessionManifest
+from tests.fmemory.replay_stores import answered, called, write_broken
 from tests.tools.helpers import Command, bytes_of, only_line
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -37,6 +37,30 @@ def test_runs_are_a_line_each(broken: Path, run: Command) -> None:
     assert (day.removeprefix("2026-"), time) == ("03-01", "12:00")
     assert second.split()[:3] == ["run-2", "bob", "open"]
     assert "-1" in second
+
+
+def test_last_words_have_room_beside_all_other_columns(tmp_path: Path, run: Command) -> None:
+    with fmemory.open(tmp_path / "m") as memory:
+        for session in ("login", "signup"):
+            memory.replace_feature_list(session, [FeatureRecord("form", "ui", "a form")])
+            for number in range(9, 11):
+                run_id = f"run-{number}"
+                with fmemory.audit(actor="ada", run_id=run_id):
+                    memory.append_transcript_messages(
+                        session,
+                        called(run_id, "ls") + answered(run_id, "no", is_error=True),
+                    )
+                    memory.update_feature_pass(session, "form", number % 2 == 1)
+                    memory.append_transcript_messages(session, [Message("user", "all is done")])
+                    memory.record_run_checkpoint(
+                        session, RunCheckpoint(run_id, NOW, NOW, RunStatus.SUCCEEDED)
+                    )
+
+    lines = run("runs", "-s", tmp_path / "m", "--utc").stdout.splitlines()
+
+    assert lines[0].split()[-2:] == ["last", "words"]
+    assert [line for line in lines[1:] if "all is" not in line] == []
+    assert max(map(len, lines)) <= 80
 
 
 def test_runs_as_json_have_their_duration(broken: Path, run: Command) -> None:

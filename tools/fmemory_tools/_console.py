@@ -146,16 +146,16 @@ def print_table(
     kept = [n for n in range(len(headers)) if any(row[n][0] for row in table)]
     cells = {n: max(len(headers[n]), *(cells_of(row[n][0]) for row in table)) for n in kept}
     widest = dict(cells)
-    missing = _make_room(cells, narrowest or {})
+    missing, gap = _make_room(cells, narrowest or {})
     is_folded = whole and missing > 0 and sys.stdout.isatty()
     if is_folded:
         first = kept.pop(0)
         cells = {n: widest[n] for n in kept}
-        _make_room(cells, narrowest or {}, indent=2)
+        _, gap = _make_room(cells, narrowest or {}, indent=2)
         print_line((headers[first], FAINT))
     names = [headers[n].rjust(cells[n]) if n in right else fit(headers[n], cells[n]) for n in kept]
     indent = 2 if is_folded else 0
-    print_line(("  ".join(names), FAINT), indent=indent, cut=is_folded or not whole)
+    print_line((gap.join(names), FAINT), indent=indent, cut=is_folded or not whole)
     for row in table:
         if is_folded:
             print_text(row[first][0], style=row[first][1])
@@ -163,20 +163,30 @@ def print_table(
         for n in kept:
             text, style = row[n]
             shown = fit_ends(text, cells[n]) if n in ids else fit(text, cells[n])
-            parts += [(shown.strip().rjust(cells[n]) if n in right else shown, style), "  "]
+            parts += [(shown.strip().rjust(cells[n]) if n in right else shown, style), gap]
         print_line(*parts[:-1], indent=indent, cut=is_folded or not whole)
 
 
-def _make_room(cells: dict[int, int], narrowest: Mapping[int, int], indent: int = 0) -> int:
-    """Narrow columns of a table until it fits; how many cells are still missing."""
+def _make_room(
+    cells: dict[int, int], narrowest: Mapping[int, int], indent: int = 0
+) -> tuple[int, str]:
+    """Narrow columns of a table until it fits, and if need be the gap between them.
 
-    def missing() -> int:
-        return indent + sum(cells.values()) + 2 * (len(cells) - 1) - width()
-
-    for n, least in narrowest.items():
-        if missing() > 0 and n in cells:
-            cells[n] = max(min(least, cells[n]), cells[n] - missing())
-    return missing()
+    Returns:
+        How many cells are still missing, and the gap.
+    """
+    widest = dict(cells)
+    missing = 0
+    for gap in ("  ", " "):
+        cells.update(widest)
+        missing = indent + sum(cells.values()) + len(gap) * (len(cells) - 1) - width()
+        for n, least in narrowest.items():
+            if missing > 0 and n in cells:
+                cells[n] = max(min(least, cells[n]), cells[n] - missing)
+                missing -= widest[n] - cells[n]
+        if missing <= 0:
+            break
+    return missing, gap
 
 
 def fit(text: str, cells: int) -> str:

@@ -58,7 +58,7 @@ def runs(
 ) -> None:
     """List the runs, how each ended and what it did.
 
-    One a line, with its last words: the note of the checkpoint that closed it, or of the first one
+    One a line, with its last words: the note of the checkpoint that closed it, or of the newest one
     while none did, else what was said last. Events that cannot be read are told on standard error.
     """
     from fmemory import replay
