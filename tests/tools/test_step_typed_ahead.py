@@ -73,6 +73,15 @@ def test_keys_typed_at_once_do_what_they_do_one_by_one(store: Path, keys: str, s
         assert asyncio.run(selected_seq(StepApp(memory, "login", utc=True), keys)) == seq
 
 
+@pytest.mark.parametrize(("keys", "seq"), [("/works\rj", 6), ("/works\r2j", 7)])
+def test_keys_wait_for_a_search_that_takes_long(
+    store: Path, keys: str, seq: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fmemory_tools.stepper.app.JOB_S", 0.0)  # one event a look
+    with fmemory.open(store, create=False, read_only=True) as memory:
+        assert asyncio.run(selected_seq(StepApp(memory, "login", utc=True), keys)) == seq
+
+
 def test_ctrl_c_drops_what_was_typed_ahead(store: Path) -> None:
     with fmemory.open(store, create=False, read_only=True) as memory:
         assert asyncio.run(selected_seq(StepApp(memory, "login", utc=True), "GGG\x03j")) == 2

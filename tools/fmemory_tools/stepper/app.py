@@ -237,9 +237,9 @@ class EventsScreen(LessScreen):
         return self.list.size.height > 0
 
     def holds(self, act: Act | None) -> bool:
-        """Keys wait for what was asked for; those that go on from a match, for the search."""
-        goes_on = act in (Act.NEXT, Act.PREVIOUS, Act.OPEN)
-        return bool(self._asked) or (goes_on and self._search is not None)
+        """Keys wait for what was asked for, and all but those that end it for a search."""
+        ends = act in (Act.STOP, Act.QUIT)
+        return bool(self._asked) or (self._search is not None and not ends)
 
     def is_shown(self, act: Act | None) -> bool:
         """Keys that scroll a pane wait until the selected event is in it."""
