@@ -36,13 +36,15 @@ class FileWriter:
 
     Args:
         target: A path (gzip if it ends in `.gz`), or a text stream.
+        what: What errors call it.
 
     Raises:
         ContractError: Neither a path nor a text stream.
         MemoryFileError: It cannot be written. The file that was there before is as it was.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, what: str = "memory file") -> None:
+        self._what = what
         self._path = path_of(target, "target")
         self._stream = target
         self._file: BinaryIO | None = None
@@ -151,6 +153,7 @@ class FileWriter:
             f"cannot be written: {error}; {kept}",
             reason=Reason.FILE_UNWRITABLE,
             path=None if self._path is None else str(self._path),
+            what=self._what,
         )
 
 

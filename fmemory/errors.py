@@ -292,7 +292,7 @@ class InvalidCursor(MemoryBackendError):
 
 
 class MemoryFileError(MemoryBackendError):
-    """A memory file cannot be read or written. On a load, the target is unchanged.
+    """A memory file, or a page, cannot be read or written. On a load, the target is unchanged.
 
     Attributes:
         path: The file; None for a stream.
@@ -320,10 +320,11 @@ class MemoryFileError(MemoryBackendError):
         reason: Reason,
         path: str | None = None,
         line: int | None = None,
+        what: str = "memory file",
     ) -> None:
         places = [text for text in (path, f"line {line}" if line is not None else None) if text]
         place = f" ({', '.join(places)})" if places else ""
-        super().__init__(f"memory file{place}: {problem}", reason=reason)
+        super().__init__(f"{what}{place}: {problem}", reason=reason)
         self.path = path
         self.line = line
 

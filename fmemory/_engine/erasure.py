@@ -349,7 +349,7 @@ def _erased(reader: Reader, upto: int, stream: Stream | None) -> tuple[UInt64Arr
 def _rest_of(stream: Stream, seq: int) -> str:
     """What can be read beside data of an event that were lost, and what to do about them."""
     if stream[0] != SESSION:
-        return "everything else can be read; delete what has lost its data, or restore a backup"
+        return "all else can be read; delete or write anew what lost them, or restore a backup"
     return (
         f"`fmemory log`, `fmemory history` and `fmemory transcript` show what is left of session"
         f" {stream[1]!r}, `at({seq - 1})` its state before; restore a backup, or delete the session"

@@ -101,6 +101,7 @@ def _spooling(state: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise MemoryFileError(
-            f"page: expected room for its events in a temporary file, got {error}; {state}",
+            f"expected room for its events in a temporary file, got {error}; {state}",
             reason=Reason.FILE_UNWRITABLE,
+            what="page",
         ) from error

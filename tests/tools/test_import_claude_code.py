@@ -271,7 +271,7 @@ def test_a_file_can_be_cut_after_a_line_and_catches_up(file: Path, tmp_path: Pat
     whole = seen_after(grown, [len(lines)], lines)
 
     # Of a long file every third: the test below ends an import after each line.
-    for end in range(1, len(lines), 1 + 2 * (len(lines) > 40)):
+    for end in range(1, len(lines), 3 if len(lines) > 40 else 1):
         assert seen_after(grown, [end, len(lines)], lines) == whole, end
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -40,11 +38,10 @@ def write_page(
     ends in `.gz`. `-` is standard output.
 
     Raises:
-        Failure: It is there already, and may not be replaced; or it cannot be written, and what was
-            there before is as it was.
+        Failure: It is there already, and may not be replaced.
         NotFound: There is no such session or run.
         ContractError: The name stands for several.
-        MemoryFileError: Whoever read standard output has gone.
+        MemoryFileError: The file cannot be written. What was there before is as it was.
     """
     import sys
 
@@ -63,26 +60,13 @@ def write_page(
         pieces = page_pieces(memory, name, session, damaged.append)
         piece = next(pieces)  # What cannot be shown is told before anything is written.
         size = 0
-        with _told_of_page(), FileWriter(sys.stdout if is_stream else file) as writer:
+        with FileWriter(sys.stdout if is_stream else file, what="page") as writer:
             for one in chain([piece], pieces):
                 writer.write(one)
                 size += len(one)
     if not is_stream:
         size = file.stat().st_size  # What was written may be compressed.
     return Written(file, size, tuple(damaged))
-
-
-@contextmanager
-def _told_of_page() -> Iterator[None]:
-    """The writer's errors, which are about a memory file, as those about a page."""
-    from fmemory.errors import MemoryFileError
-
-    try:
-        yield
-    except MemoryFileError as error:
-        if isinstance(error.__cause__, BrokenPipeError):
-            raise
-        raise Failure(str(error).replace("memory file", "page", 1)) from error
 
 
 def tell_written(written: Written, *, json: bool) -> None:
