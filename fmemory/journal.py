@@ -328,6 +328,18 @@ class Journal(Reader, Protocol):
         """
         ...
 
+    def check_place(self) -> None:
+        """Check that the store is still where it was opened; asked by whoever waits for events.
+
+        What was removed, or made anew under the same name, gets no more events of others.
+
+        Raises:
+            NotFound: It was moved, removed or made anew. A journal that cannot tell says nothing.
+
+        Cost: one look at a name at most.
+        """
+        ...
+
     def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Check everything that is stored; what is wrong, by type; nothing is changed.
 

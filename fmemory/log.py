@@ -211,6 +211,7 @@ class LogReads(SessionListing):
         Raises:
             ContractError: `after` is below 0; raised by the call, not by the first item.
             ClosedStore: The handle was closed while waiting.
+            NotFound: The store was moved, removed or made anew while waiting.
             StorageError: The store failed, or an event is damaged. Nothing was changed.
 
         Cost: a hint of the file system wakes it, and a slow poll in case a hint is lost.

@@ -328,12 +328,13 @@ class Health(Model, frozen=True):
     """The state of a handle, for monitoring.
 
     Attributes:
-        state: `ok`, `full` (no space: writes are refused), `poisoned` (reopen) or `closed`.
+        state: `ok`, `full` (no space: writes are refused), `poisoned` (reopen), `moved` (the
+            store was moved, removed or made anew: open it where it is now) or `closed`.
         kind: The journal's name.
         path: Where the store is; None if it has no place.
         read_only: Whether writes are refused.
         durability: The default of writes.
-        head_seq: Newest event.
+        head_seq: Newest event; 0 for a handle that is closed, or of which the store was moved.
         durable_seq: Everything up to here is known to be on disk.
         notices: Sentences a person should read: recovered tails, foreign files.
     """

@@ -81,7 +81,7 @@ class _LoopWaker(_Waker):
 
 
 def follow(state: State, journal: Journal, after: int, *, durable: bool) -> Iterator[Event]:
-    """Events after a seq, then each new one, until the memory is closed."""
+    """Events after a seq, then each new one, until the memory is closed or its store is gone."""
     with _ThreadWaker(journal) as waker:
         while True:
             seen, upto = after, _visible(state, journal, durable=durable)
@@ -89,6 +89,7 @@ def follow(state: State, journal: Journal, after: int, *, durable: bool) -> Iter
                 after = event.seq
                 yield event
             if after == seen:
+                journal.check_place()
                 waker.wait()
 
 
@@ -113,7 +114,10 @@ async def afollow(
 
 def _page(state: State, journal: Journal, after: int, *, durable: bool) -> list[Event]:
     upto = _visible(state, journal, durable=durable)
-    return list(state.events(after, upto, limit=PAGE_EVENTS))
+    found = list(state.events(after, upto, limit=PAGE_EVENTS))
+    if not found:
+        journal.check_place()
+    return found
 
 
 def _visible(state: State, journal: Journal, *, durable: bool) -> int:

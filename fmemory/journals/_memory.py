@@ -301,6 +301,10 @@ class MemoryJournal:
 
         return stop
 
+    def check_place(self) -> None:
+        """It is where it was for as long as it is there."""
+        self._check_open()
+
     def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Compare pinned heads with the chain of what is here."""
         self._check_open()

@@ -197,6 +197,13 @@ class SegmentJournal:
         """Call back when there may be new events."""
         return self._log.watch(callback)
 
+    def check_place(self) -> None:
+        """Check that the folder is still where it was opened."""
+        try:
+            self._log.check_place()
+        except LogError as error:
+            raise_translated(error)
+
     def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Check every byte."""
         try:

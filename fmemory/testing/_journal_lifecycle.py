@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Event
 
+import numpy as np
 import pytest
 
 from fmemory.errors import ClosedStore, ReadOnlyStore
-from fmemory.journal import Journal
+from fmemory.journal import Erasure, Journal
 from fmemory.testing._capabilities import Capability, needs
 from fmemory.testing._journal_base import (
     NOTES,
@@ -30,6 +31,7 @@ USES: dict[str, Callable[[Journal], object]] = {
     "fold": lambda journal: list(journal.fold(0, 1)),
     "head": lambda journal: journal.head(),
     "sync": lambda journal: journal.sync(),
+    "check_place": lambda journal: journal.check_place(),
 }
 
 
@@ -140,6 +142,15 @@ class WatchPart(JournalSuiteBase):
     def test_watcher_that_left_does_not_hinder_commits(self, journal: Journal) -> None:
         journal.watch(lambda: None)()
         assert commit(journal, blob()).last_seq == 1
+
+    def test_journal_stays_in_its_place_when_it_is_compacted(self, journals: Journals) -> None:
+        journal = journals.open()
+        commit(journal, blob())
+        journal.check_place()
+        none = np.zeros(0, np.uint64)
+        journal.compact(Erasure(1, locs=none, seqs=none))
+        journal.check_place()
+        assert journal.refresh() == 1
 
     def test_watcher_may_read_the_journal(self, journal: Journal) -> None:
         seen: list[int] = []

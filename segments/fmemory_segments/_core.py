@@ -30,6 +30,7 @@ from fmemory_segments.errors import (
     ForkedStore,
     LogClosed,
     LogCorrupt,
+    LogNotFound,
     LogPoisoned,
     LogReason,
     ReadOnlyLog,
@@ -261,6 +262,10 @@ class Core:
     def read_tip(self) -> Tip:
         """What TIP says; nothing where it is not there."""
         return self.tip.read() if self.tip is not None else Tip()
+
+    def moved(self) -> LogNotFound | None:
+        """The error of a log that was taken away from under this handle; None if it was not."""
+        return None if self.tip is None else self.tip.moved()
 
     def check(self) -> None:
         """Raise if the handle must not be used any more."""

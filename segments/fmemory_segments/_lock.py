@@ -86,7 +86,7 @@ class FileLock:
                 self._poll(timeout_s, shared=shared)
             if self._names_store and not self._fs.is_at(self._identity, self._path):
                 self._fs.unlock(self._fd)
-                raise self._moved()
+                raise store_moved(self._path)
         except BaseException as error:
             self._mutex.release()
             if isinstance(error, OSError) and not isinstance(error, LogError):
@@ -151,14 +151,6 @@ class FileLock:
             path=self._path,
         )
 
-    def _moved(self) -> LogNotFound:
-        return LogNotFound(
-            f"lock: expected the file that was opened, got another or none ({self._path}): the "
-            "store was moved, removed or made anew; nothing was written; open it where it is now",
-            reason=LogReason.STORE_MOVED,
-            path=self._path,
-        )
-
     def _failed(self, error: OSError) -> LogWriteFailed:
         return LogWriteFailed(
             f"lock: expected to lock, got {error.strerror or error} ({self._path}); nothing was "
@@ -166,6 +158,16 @@ class FileLock:
             reason=LogReason.LOCK_FAILED,
             path=self._path,
         )
+
+
+def store_moved(path: Path) -> LogNotFound:
+    """The error of a handle whose store is not where it was opened; `path` is one of its files."""
+    return LogNotFound(
+        f"store: expected the file that was opened, got another or none ({path}): the store was "
+        "moved, removed or made anew; nothing was written; open it where it is now",
+        reason=LogReason.STORE_MOVED,
+        path=path,
+    )
 
 
 @contextmanager

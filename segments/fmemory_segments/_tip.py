@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
-from fmemory_segments._lock import FileLock
+from fmemory_segments._lock import FileLock, store_moved
+from fmemory_segments.errors import LogNotFound
 from fmemory_segments.filesystem import FileSystem
 
 FIELDS = struct.Struct("<6Q12x")
@@ -100,6 +101,8 @@ class TipFile:
     def __init__(self, fs: FileSystem, fd: int, path: Path, *, write: bool) -> None:
         self._fs = fs
         self._fd = fd
+        self._path = path
+        self._identity = fs.identity(fd)
         self._lock = FileLock(fs, fd, path, TIP_LOCK_TIMEOUT_S) if write else None
         self._raw = b""
         self._tip = Tip()
@@ -111,6 +114,12 @@ class TipFile:
             self._tip = parse_tip(raw)
             self._raw = raw
         return self._tip
+
+    def moved(self) -> LogNotFound | None:
+        """The error of a store that was taken away; None if TIP is in its place. Cost: one stat."""
+        if self._fs.is_at(self._identity, self._path):
+            return None
+        return store_moved(self._path)
 
     def advance(self, *, synced_seq: int, segment_base: int, synced_offset: int) -> Tip:
         """Record that events up to `synced_seq` are on disk, unless TIP says so already.

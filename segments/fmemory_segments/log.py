@@ -159,12 +159,19 @@ class Log:
 
         Raises:
             LogCorrupt, UnsupportedFormat, LogReadFailed: What stands at the end cannot be used.
+            LogNotFound: The log was moved, removed or made anew, and this handle has met that.
 
         Cost: one pread of 8 bytes when nothing is new.
         """
         if self._core.state not in _USABLE:
             self._core.check()
-        return self._tail.refresh()
+        try:
+            return self._tail.refresh()
+        except LogCorrupt as error:
+            # What was made anew under the name is not damaged.
+            if (moved := self._core.moved()) is not None:
+                raise moved from error
+            raise
 
     def commit(
         self,
@@ -409,6 +416,19 @@ class Log:
         """
         self._core.check()
         return self._watcher.subscribe(callback)
+
+    def check_place(self) -> None:
+        """Check that the log is still where it was opened. Cost: one stat.
+
+        Whoever waits for events of others asks this: what was removed, or made anew under the same
+        name, gets no more of them. A log without TIP that is open for reading cannot tell.
+
+        Raises:
+            LogNotFound: It was moved, removed or made anew; this handle reads what was there.
+        """
+        self._core.check()
+        if (moved := self._core.moved()) is not None:
+            raise moved
 
     def verify(self, pinned: Pinned = None) -> list[Finding]:
         """What is wrong with the files of this log, down to the event; nothing is changed.

@@ -340,6 +340,27 @@ def test_tail_waits_for_what_another_process_writes(store: Path) -> None:
     assert [one["seq"] for one in objects("".join(shown))] == [11, 12, 13]
 
 
+def test_tail_ends_where_the_store_is_taken_away(store: Path) -> None:
+    code = "from fmemory_tools.cli import main; main()"
+    command = [sys.executable, "-c", code, "tail", "--from", "11", "--until", "error", "--json"]
+    command += ["-s", str(store)]
+    with (
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as waiting,
+        ended_after(60, waiting) as lines,
+    ):
+        next(lines)
+        store.rename(store.with_name("elsewhere"))
+        assert list(lines) == []
+        assert waiting.stderr is not None
+        told = waiting.stderr.read()
+
+    assert waiting.returncode == 3
+    assert "moved, removed or made anew" in told
+    assert "Traceback" not in told
+
+
 @contextmanager
 def ended_after(seconds: float, process: subprocess.Popen[str]) -> Iterator[Iterator[str]]:
     """The lines that a process writes; it is killed when it takes too long, or in the end."""

@@ -263,6 +263,19 @@ def test_stores_of_other_kinds_are_followed_too(url: str, tmp_path: Path) -> Non
     watch(target, body)
 
 
+def test_a_store_that_was_moved_is_not_waited_for(store: Path) -> None:
+    async def body(screen: Watched) -> None:
+        store.rename(store.with_name("elsewhere"))
+        screen.events.look()
+        await screen.settled()
+        assert "the store was moved, removed or made anew" in screen.text("bar")
+        await screen.press("k")
+        assert screen.seq == 8
+        store.with_name("elsewhere").rename(store)
+
+    watch(store, body, follows=True)
+
+
 def test_a_log_that_grows_does_not_move_whoever_does_not_follow(store: Path) -> None:
     async def body(screen: Watched) -> None:
         with fmemory.open(store) as memory:

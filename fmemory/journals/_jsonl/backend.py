@@ -203,6 +203,11 @@ class JsonlJournal:
         with _translated():
             return self._log.watch(callback)
 
+    def check_place(self) -> None:
+        """Check that the folder is still where it was opened."""
+        with _translated():
+            self._log.check_place()
+
     def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Check every line."""
         with _translated():

@@ -34,6 +34,7 @@ from fmemory_segments.errors import (
     LogClosed,
     LogCorrupt,
     LogError,
+    LogNotFound,
     LogPoisoned,
     ReadOnlyLog,
     UnknownEvent,
@@ -357,6 +358,10 @@ class Core:
             offset=offset,
             first_seq=seq,
         )
+
+    def moved(self) -> LogNotFound | None:
+        """The error of a store that was taken away from under this handle; None if it was not."""
+        return None if self.tip is None else self.tip.moved()
 
     def went_back(self, evidence: str, path: Path) -> LogCorrupt:
         """The error for files that hold less, or something else, than this handle has read."""

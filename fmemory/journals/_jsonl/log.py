@@ -53,6 +53,7 @@ from fmemory_segments._lock import FileLock
 from fmemory_segments._sync import IntervalSync
 from fmemory_segments._tip import Tip, TipFile
 from fmemory_segments._watch import Watcher
+from fmemory_segments.errors import LogCorrupt
 from fmemory_segments.event import NONCE_BYTES, ZERO_CHAIN
 from fmemory_segments.filesystem import after_fork_in_child
 
@@ -207,7 +208,13 @@ class JsonlLog:
     def refresh(self) -> int:
         """The newest visible seq, with what other processes appended."""
         self.core.check()
-        return self._tail.refresh()
+        try:
+            return self._tail.refresh()
+        except LogCorrupt as error:
+            # What was made anew under the name is not damaged.
+            if (moved := self.core.moved()) is not None:
+                raise moved from error
+            raise
 
     def envelopes(
         self,
@@ -356,6 +363,12 @@ class JsonlLog:
         """Have `callback` called when there may be new events; returns how to stop that."""
         self.core.check()
         return self._watcher.subscribe(callback)
+
+    def check_place(self) -> None:
+        """Check that the store is still where it was opened: see `Log.check_place`."""
+        self.core.check()
+        if (moved := self.core.moved()) is not None:
+            raise moved
 
     def verify(self, pinned: Pinned = None) -> list[Finding]:
         """What is wrong with the files, down to the line; nothing is changed. Cost: O(bytes)."""

@@ -339,6 +339,9 @@ class PostgresTable:
         """Raise `ClosedStore` or `ForkedStore` if the handle must not be used."""
         self._connections.check_open()
 
+    def check_place(self) -> None:
+        """Its queries fail where the log is gone."""
+
     def stored_bytes(self) -> int | None:
         """What the tables of all logs of this database occupy, indexes included."""
         try:

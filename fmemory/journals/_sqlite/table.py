@@ -244,8 +244,7 @@ class SqliteTable:
                 with translated(self._file):
                     waited_s = time.monotonic() - started
                     transaction = self._begin(database, wanted, timeout_s, waited_s)
-                if identity(self._file) != self._identity:
-                    raise moved(self._file)
+                self.check_place()
                 yield transaction
                 self._commit(database)
             except BaseException:
@@ -298,6 +297,11 @@ class SqliteTable:
         """SQLite tells nobody of commits of other connections: whoever waits polls."""
         del callback
         return lambda: None
+
+    def check_place(self) -> None:
+        """Refuse a file that was moved, removed or replaced."""
+        if identity(self._file) != self._identity:
+            raise moved(self._file)
 
     def check_open(self) -> None:
         """Refuse a handle that was closed or carried over a fork."""

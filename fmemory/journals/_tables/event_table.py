@@ -214,6 +214,10 @@ class EventTable(Protocol):
         """Raise `ClosedStore` or `ForkedStore` if the handle must not be used."""
         ...
 
+    def check_place(self) -> None:
+        """Raise `NotFound` if it is known that the database is not where it was opened."""
+        ...
+
     def stored_bytes(self) -> int | None:
         """What the database occupies; None where that cannot be told."""
         ...

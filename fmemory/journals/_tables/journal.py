@@ -264,6 +264,11 @@ class TableJournal:
 
         return stop
 
+    def check_place(self) -> None:
+        """Check that the database is still where it was opened."""
+        self._table.check_open()
+        self._table.check_place()
+
     def verify(self, pinned: Pinned = None) -> list[Finding]:
         """Check every event and stream, and compare pinned heads."""
         return check_table(self._table, self.refresh(), pinned)

@@ -457,9 +457,13 @@ class EventsScreen(LessScreen):
 
     def _look_for_more(self) -> Show:
         self.timeline.refresh()
+        is_moved = self.timeline.is_moved
 
         def show() -> None:
             self._is_due = False
+            if is_moved:
+                self.follows = False
+                self.tell("the store was moved, removed or made anew; q quits", BAD)
             if self.timeline.count != self.cursor.count:
                 self.cursor.resize(count=self.timeline.count)
                 if self.follows:

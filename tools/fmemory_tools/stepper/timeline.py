@@ -76,6 +76,11 @@ class Timeline:
         return self._count
 
     @property
+    def is_moved(self) -> bool:
+        """Whether the store is not where it was opened: what comes, comes elsewhere."""
+        return self._memory.health().state == "moved"
+
+    @property
     def last_seq(self) -> int:
         """The newest event that is known of; 0 if there is none."""
         return self._seqs[-1]
