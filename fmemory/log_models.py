@@ -130,10 +130,17 @@ class NewEvent(Model, frozen=True):
 
 
 class ErasedRecord(Model, frozen=True):
-    """What is left of a record whose note and vector were erased."""
+    """What is left of a record whose note and vector were erased.
+
+    Attributes:
+        id: Its id.
+        timestamp: Its own time, Unix seconds.
+        lost: Nobody erased them: they were damaged, and a repair found that.
+    """
 
     id: str
     timestamp: float
+    lost: bool = False
 
 
 class Event(Model, frozen=True):
@@ -152,7 +159,8 @@ class Event(Model, frozen=True):
         event_id: Its idempotency key.
         data: A JSON value, or bytes; None for `records_put`.
         records: The records of `records_put`; erased ones as id and timestamp.
-        erased: Whether the data was erased.
+        erased: Whether the data was erased, or lost.
+        lost: Nobody erased it: it was damaged, and a repair found that.
     """
 
     seq: int
@@ -168,6 +176,7 @@ class Event(Model, frozen=True):
     data: JsonValue | bytes = None
     records: tuple[MemoryRecord | ErasedRecord, ...] = ()
     erased: bool = False
+    lost: bool = False
 
     def to_dict(self) -> JsonObject:
         """Plain JSON data; bytes go under `data_base64` instead of `data`."""

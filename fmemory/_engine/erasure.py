@@ -250,6 +250,11 @@ def _undeleted(reader: Reader, seq: int, count: int) -> str:
             f"event {seq}: expected an event, got the placeholder of one that was lost before a"
             " repair; restore a backup, if one has it"
         )
+    if _is_lost(reader, seq):
+        return (
+            f"event {seq}: expected its data, got none: they were damaged before a repair; restore a"
+            " backup, if one has them"
+        )
     return (
         f"event {seq}: expected its data, or a later event that deletes them, got {count} erased"
         " and nothing that deletes them; restore a backup"
@@ -358,14 +363,11 @@ def _rest_of(stream: Stream, seq: int) -> str:
 
 
 def _is_lost(reader: Reader, seq: int) -> bool:
-    """Whether an event has data that were damaged before a repair, rather than erased.
-
-    A repair leaves a digest of zeros in their place, which no data have.
-    """
+    """Whether an event has data that were damaged before a repair, rather than erased."""
     (payload,) = reader.payloads([seq])
     if isinstance(payload, Erased):
-        return not any(payload.digest)
-    return isinstance(payload, Rows) and len(_lost_rows(payload)) > 0
+        return payload.is_lost
+    return isinstance(payload, Rows) and len(payload.lost) > 0
 
 
 def _lost(reader: Reader, locs: UInt64Array, seqs: UInt64Array) -> tuple[UInt64Array, UInt64Array]:
@@ -374,16 +376,9 @@ def _lost(reader: Reader, locs: UInt64Array, seqs: UInt64Array) -> tuple[UInt64A
     for seq in np.unique(locs >> np.uint64(LOC_ROW_BITS)).tolist():
         (payload,) = reader.payloads([seq])
         if isinstance(payload, Rows):
-            lost.append(_lost_rows(payload) + np.uint64(seq << LOC_ROW_BITS))
+            lost.append(payload.lost.astype(np.uint64) + np.uint64(seq << LOC_ROW_BITS))
     lost_seqs = [seq for seq in seqs.tolist() if _is_lost(reader, seq)]
     return np.concatenate(lost), np.array(lost_seqs, np.uint64)
-
-
-def _lost_rows(rows: Rows) -> UInt64Array:
-    """Numbers of the rows without data that have a digest of zeros."""
-    if rows.erased is None or rows.digests is None:
-        return _NOTHING
-    return np.flatnonzero(rows.erased & ~rows.digests.any(axis=1)).astype(np.uint64)
 
 
 def _stubs(reader: Reader, upto: int, stream: Stream | None) -> tuple[UInt64Array, UInt64Array]:

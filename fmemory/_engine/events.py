@@ -8,7 +8,7 @@ from fmemory._engine import stored
 from fmemory._engine.rows import decode_event
 from fmemory._engine.types import EventType
 from fmemory._json_values import JsonObject, JsonValue
-from fmemory.journal import Envelope, Payload, Rows
+from fmemory.journal import Envelope, Erased, Payload, Rows
 from fmemory.log_models import ErasedRecord, Event
 from fmemory.record_models import MemoryRecord
 from fmemory_segments import Blob
@@ -37,17 +37,19 @@ def event_of(envelope: Envelope, payload: Payload) -> Event:
         event_id=envelope.event_id,
         data=data,
         records=records,
-        erased=not isinstance(payload, (Blob, Rows)),
+        erased=isinstance(payload, Erased),
+        lost=isinstance(payload, Erased) and payload.is_lost,
     )
 
 
 def _records(envelope: Envelope, rows: Rows) -> tuple[MemoryRecord | ErasedRecord, ...]:
     found = decode_event(envelope.keys, rows, envelope.stream[1:])
+    lost = set(rows.lost.tolist())
     return tuple(
         [
-            ErasedRecord(id=key, timestamp=float(timestamp)) if record is None else record
-            for key, timestamp, record in zip(
-                envelope.keys, rows.timestamps.tolist(), found, strict=True
+            ErasedRecord(key, timestamp, number in lost) if record is None else record
+            for number, (key, timestamp, record) in enumerate(
+                zip(envelope.keys, rows.timestamps.tolist(), found, strict=True)
             )
         ]
     )

@@ -44,6 +44,7 @@ class RawEvent(msgspec.Struct, frozen=True, gc=False):
         data: The payload's bytes; None where it holds records, was not asked for, or is gone.
         size: Bytes of the payload; 0 where it was not asked for.
         is_erased: The payload was taken out.
+        is_lost: It was damaged, and a repair found that; nobody took it out.
         problem: What is wrong with the event, where it cannot be read.
     """
 
@@ -51,6 +52,7 @@ class RawEvent(msgspec.Struct, frozen=True, gc=False):
     data: bytes | None = None
     size: int = 0
     is_erased: bool = False
+    is_lost: bool = False
     problem: str | None = None
 
 
@@ -118,7 +120,9 @@ def raw_event(event: Envelope, payload: Payload | str | None) -> RawEvent:
         return RawEvent(event)
     if isinstance(payload, str):
         return RawEvent(event, problem=payload)
-    return RawEvent(event, None, payload_bytes(payload), isinstance(payload, Erased))
+    if isinstance(payload, Erased):
+        return RawEvent(event, is_erased=True, is_lost=payload.is_lost)
+    return RawEvent(event, None, payload_bytes(payload))
 
 
 def _apart(pages: Iterable[Page]) -> Iterator[RawEvent]:

@@ -19,8 +19,8 @@ from fmemory._model import Model
 from fmemory.errors import ContractError, NotFound, Reason, brief
 from fmemory.record_models import MemoryRecord
 from fmemory.replay._blame import features_upto
-from fmemory.replay._facts import State, copied_seqs, facts, never
-from fmemory.replay._reading import events_upto, gap_of, readable
+from fmemory.replay._facts import copied_seqs, facts, never
+from fmemory.replay._reading import events_upto, gap_of, gaps_in_records, readable
 from fmemory.replay._runs import runs
 from fmemory.replay._transcript import TranscriptEntry, entries_upto
 from fmemory.replay.models import RunSummary, UnreadableEvent
@@ -350,14 +350,13 @@ def _add_entries(side: _Side, event: Event, run_id: str) -> None:
 
 def _add_notes(side: _Side, event: Event) -> None:
     gap = gap_of(event)
+    side.unreadable.update(gaps_in_records(event))
     namespace = event.stream[1:]
     for record in event.records:
         name = "/".join((*namespace, record.id))
         if isinstance(record, MemoryRecord):
             text = TextAt(event.seq, f"{name}: {record.note.text}")
             side.notes.append(((namespace, record.note.text), text))
-        else:
-            gap = UnreadableEvent(event.seq, event.type, State.ERASED.value)
     if gap is not None:
         side.unreadable.add(gap)
 

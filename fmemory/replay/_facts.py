@@ -353,7 +353,7 @@ def _fact(raw: RawEvent) -> Fact:
     if raw.problem is not None:
         return Fact(event, state=State.DAMAGED, problem=raw.problem)
     if raw.is_erased:
-        return Fact(event, state=State.ERASED)
+        return Fact(event, state=State.LOST if raw.is_lost else State.ERASED)
     decode = _DETAILS.get(event.type)
     if decode is None or raw.data is None or event.stream[0] != SESSION:
         return Fact(event, raw.size)
@@ -443,7 +443,7 @@ def _raw(event: Event) -> RawEvent:
     if event.stream[0] == RECORDS and event.records:
         return RawEvent(envelope)
     if event.erased:
-        return RawEvent(envelope, is_erased=True)
+        return RawEvent(envelope, is_erased=True, is_lost=event.lost)
     data = _data(event)
     return RawEvent(envelope, data, len(data))
 

@@ -19,9 +19,9 @@ from fmemory._json_values import JsonObject, JsonValue
 from fmemory._model import Model
 from fmemory.errors import ContractError, Reason, brief
 from fmemory.record_models import MemoryRecord
-from fmemory.replay._facts import Fact, State, events_sieved, time_ns
+from fmemory.replay._facts import Fact, events_sieved, time_ns
 from fmemory.replay._parts import parts_of
-from fmemory.replay._reading import gap_of, moment_of
+from fmemory.replay._reading import FORGOTTEN, LOST, gap_of, gaps_in_records, moment_of
 from fmemory.replay._sieve import sieve
 from fmemory.replay._transcript import messages_in
 from fmemory.replay.models import UnreadableEvent
@@ -159,7 +159,8 @@ def grep(
             unreadable.append(event)
             continue
         found += _matches(event, expression, chosen)
-        unreadable += _erased_records(event, chosen)
+        if TextPlace.NOTE in chosen:
+            unreadable += gaps_in_records(event)
         if limit is not None and len(found) > limit:
             return Matches(tuple(found[:limit]), tuple(unreadable), complete=False)
     return Matches(tuple(found), tuple(unreadable))
@@ -247,7 +248,7 @@ def _events(
     ):
         if isinstance(event, Fact):
             envelope = event.event
-            if asked.matches(envelope) or event.state in (State.FORGOTTEN, State.LOST):
+            if asked.matches(envelope) or envelope.type in (FORGOTTEN, LOST):
                 yield UnreadableEvent(envelope.seq, envelope.type, event.state.value, event.problem)
         else:
             yield gap_of(event) or event
@@ -258,11 +259,6 @@ def _types(places: frozenset[TextPlace]) -> frozenset[str] | None:
     if TextPlace.EVENT in places:
         return None
     return frozenset(type_ for type_, (of_type, _) in _TEXTS.items() if of_type & places)
-
-
-def _erased_records(event: Event, places: frozenset[TextPlace]) -> Iterator[UnreadableEvent]:
-    if TextPlace.NOTE in places and not all(isinstance(one, MemoryRecord) for one in event.records):
-        yield UnreadableEvent(event.seq, event.type, State.ERASED.value)
 
 
 class _Text(NamedTuple):

@@ -86,7 +86,7 @@ class PageEvents:
         plain["stream"] = list(event.stream)
         if event.records:
             plain["notes"] = [
-                {"id": one.id}
+                {"id": one.id, **({"lost": True} if one.lost else {})}
                 if isinstance(one, ErasedRecord)
                 else {"id": one.id, "text": one.note.text}
                 for one in event.records
@@ -124,6 +124,8 @@ class PageEvents:
                 plain[name] = self._words.number(word)
         if erased:
             plain["erased"] = True
+        if event.lost:
+            plain["lost"] = True
         return plain
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fmemory import _damage
 from fmemory._damage import Read
 from fmemory.errors import NotFound, Reason, brief
+from fmemory.log_models import ErasedRecord
 from fmemory.replay._facts import State
 from fmemory.replay.models import UnreadableEvent
 from fmemory.session_models import check_session_id
@@ -27,6 +28,7 @@ __all__ = [
     "LOST",
     "events_upto",
     "gap_of",
+    "gaps_in_records",
     "moment_of",
     "readable",
 ]
@@ -42,8 +44,18 @@ def gap_of(event: Event) -> UnreadableEvent | None:
     if event.type == LOST:
         return UnreadableEvent(event.seq, event.type, State.LOST.value)
     if event.erased:
-        return UnreadableEvent(event.seq, event.type, State.ERASED.value)
+        state = State.LOST if event.lost else State.ERASED
+        return UnreadableEvent(event.seq, event.type, state.value)
     return None
+
+
+def gaps_in_records(event: Event) -> tuple[UnreadableEvent, ...]:
+    """What of an event's records is erased, or lost; nothing where all are there."""
+    gone = [one for one in event.records if isinstance(one, ErasedRecord)]
+    if not gone:
+        return ()
+    state = State.LOST if any(one.lost for one in gone) else State.ERASED
+    return (UnreadableEvent(event.seq, event.type, state.value),)
 
 
 def readable(read: Read, after: int = 0) -> Iterator[Event | UnreadableEvent]:

@@ -18,6 +18,7 @@ Stream: TypeAlias = tuple[str, ...]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 VectorArray: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -103,11 +104,23 @@ class Rows(msgspec.Struct, frozen=True, eq=False, gc=False):
     def __len__(self) -> int:
         return len(self.timestamps)
 
+    @property
+    def lost(self) -> Int64Array:
+        """Numbers of the rows, ascending, whose data a salvage found damaged: see `Erased`."""
+        if self.erased is None or self.digests is None:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.erased & ~self.digests.any(axis=1))
+
 
 class Erased(msgspec.Struct, frozen=True, gc=False):
     """The payload of an event whose data was erased: only its digest is left."""
 
     digest: bytes
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a salvage found it damaged and left a digest of zeros, which no data have."""
+        return not any(self.digest)
 
 
 Payload: TypeAlias = Blob | Rows | Erased

@@ -10,6 +10,7 @@ import pytest
 
 import fmemory
 from fmemory import (
+    ErasedRecord,
     FeatureRecord,
     HistoryCompacted,
     JournalBackend,
@@ -22,7 +23,9 @@ from fmemory import (
     RunCheckpoint,
     RunStatus,
     SessionManifest,
+    replay,
 )
+from fmemory.replay import UnreadableEvent
 from tests.fmemory.repair_tools import KINDS, changed, file_of, target_of
 
 PARTS = {"messages": 8, "manifest": 9, "features": 10, "progress": 11, "checkpoint": 12}
@@ -108,6 +111,50 @@ def test_lost_content_is_named_now_and_at_every_moment_since(
             ids = [one.session_id for one in listing.list_sessions().sessions]
             assert ids == ["b", "a"]
         assert [one.seq for one in memory.session("b").history()] == list(range(7, NEWEST + 1))
+
+
+def test_what_is_lost_is_never_called_erased(kind: str, tmp_path: Path) -> None:
+    def write(memory: JournalBackend) -> None:
+        two_sessions(memory)
+        write_session(memory, "c")
+        memory.session("c").delete()
+        memory.compact()
+
+    copied = target_of(kind, tmp_path, "copied")
+    with fmemory.open(repaired(kind, tmp_path, "messages of b", write)) as memory:
+        memory.backup(copied)
+    with fmemory.open(copied) as memory:
+        memory.compact()
+        gone = {one.seq: one.lost for one in memory.events() if one.erased}
+        assert {seq for seq, is_lost in gone.items() if is_lost} == {8}
+        assert {seq for seq, is_lost in gone.items() if not is_lost} >= {14, 15, 16}
+
+        (finding,) = memory.verify()
+        assert (finding.first_seq, finding.reason) == (8, "not_deleted")
+        assert "damaged before a repair" in finding.message and "erased" not in finding.message
+
+        lost = (UnreadableEvent(8, "transcript_appended", "lost"),)
+        assert tuple(one.gap for one in replay.transcript(memory, "b")) == lost
+        assert replay.grep(memory, "x", session_id="b").unreadable == lost
+        assert replay.report(memory, "b").unreadable == lost
+        told: list[UnreadableEvent] = []
+        replay.runs(memory, on_unreadable=told.append)
+        assert {one.seq: one.state == "lost" for one in told} == gone
+
+
+def test_lost_records_are_never_called_erased(kind: str, tmp_path: Path) -> None:
+    def write(memory: JournalBackend) -> None:
+        for name in ("one", "two", "three"):
+            memory.add_note(f"note {name}", id=name)
+        memory.delete(memory.delete_request(["two"]))
+        memory.compact()
+
+    with fmemory.open(repaired(kind, tmp_path, "note one", write)) as memory:
+        rows = [one.records[0] for one in memory.events(limit=3)]
+        assert [isinstance(one, ErasedRecord) for one in rows] == [True, True, False]
+        assert [one.lost for one in rows if isinstance(one, ErasedRecord)] == [True, False]
+        states = [one.state for one in replay.grep(memory, "note").unreadable]
+        assert states == ["lost", "erased"]
 
 
 def test_a_manifest_written_anew_ends_the_error(kind: str, tmp_path: Path) -> None:

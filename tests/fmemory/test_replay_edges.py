@@ -150,7 +150,7 @@ def test_an_event_of_which_a_repair_could_save_the_envelope_is_a_gap(
     with fmemory.open(tmp_path / "repaired", read_only=True) as memory:
         found = transcript(memory, "login")
 
-    assert [(one.seq, one.gap.state) for one in found if one.gap is not None] == [(5, "erased")]
+    assert [(one.seq, one.gap.state) for one in found if one.gap is not None] == [(5, "lost")]
 
 
 def test_lost_events_of_a_repair_are_gaps(damaged: Path, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_lost_events_of_a_repair_are_gaps(damaged: Path, tmp_path: Path) -> None
 Shown = list[tuple[int, int | None, object]]
 
 
-def _truncated_behind_damage(tmp_path: Path, state: str) -> Path:
+def _truncated_behind_damage(tmp_path: Path, harm: str) -> Path:
     """Messages abc, de, fgh, then the first five are kept, then i; event 2 cannot be read."""
     path = tmp_path / "truncated"
     with fmemory.open(path) as memory:
@@ -187,28 +187,28 @@ def _truncated_behind_damage(tmp_path: Path, state: str) -> Path:
     content = bytearray(segment.read_bytes())
     place = content.index(b"NEEDLE")
     content[place] ^= 1
-    if state == "lost":
+    if harm == "event lost":
         content[place - 80 : place] = bytes(80)
     segment.write_bytes(content)
-    if state == "damaged":
+    if harm == "damaged":
         return path
     fmemory.repair(path, tmp_path / "repaired")
     return tmp_path / "repaired"
 
 
 @pytest.mark.parametrize(
-    ("state", "count", "beyond"),
+    ("harm", "state", "count", "beyond"),
     [
-        ("damaged", 2, []),
-        ("erased", 2, []),
+        ("damaged", "damaged", 2, []),
+        ("data lost", "lost", 2, []),
         # Nobody knows how many a lost event held: it counts as none, and says so.
-        ("lost", None, [(3, 4, "f"), (3, 5, "g")]),
+        ("event lost", "lost", None, [(3, 4, "f"), (3, 5, "g")]),
     ],
 )
 def test_a_truncation_counts_messages_that_cannot_be_read(
-    state: str, count: int | None, beyond: Shown, tmp_path: Path
+    harm: str, state: str, count: int | None, beyond: Shown, tmp_path: Path
 ) -> None:
-    with fmemory.open(_truncated_behind_damage(tmp_path, state), read_only=True) as memory:
+    with fmemory.open(_truncated_behind_damage(tmp_path, harm), read_only=True) as memory:
         found = transcript(memory, "s")
         last = transcript(memory, "s", last=2)
 

@@ -87,7 +87,7 @@ def test_an_objective_that_a_repair_lost_is_not_called_none(
 
     assert result.exit_code == 0
     assert "objective not known: what may hold it cannot be read\n" in result.stdout
-    assert "  1  session_initialized  erased\n" in result.stdout
+    assert "  1  session_initialized  lost\n" in result.stdout
 
 
 def test_what_a_deleted_session_held_is_none_of_the_report_of_a_later_run(

@@ -125,7 +125,7 @@ def _happened(event: Event) -> str:
     if event.type == FORGOTTEN_TYPE:
         return "(forgotten)"
     if event.erased:
-        return "(erased)"
+        return "(lost)" if event.lost else "(erased)"
     if event.type == "records_put":
         return _describe_records(event)
     describe_own = _OWN.get(event.type)

@@ -188,7 +188,9 @@ def _print_gap(gap: UnreadableEvent, count: int | None, cells: int) -> None:
         + {
             "erased": "erased",
             "forgotten": "forgotten by a compaction: what it was is not known",
-            "lost": "lost: what it was, and how many messages it held, is not known",
+            "lost": "lost: a repair found it damaged"
+            if count is not None
+            else "lost: what it was, and how many messages it held, is not known",
             "damaged": f"damaged: {gap.problem}; run `fmemory verify`",
         }[gap.state]
     )

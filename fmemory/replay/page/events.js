@@ -287,7 +287,7 @@ function notes(event) {
   const summary = [el("span", { class: "mark" }, "✎"), " ", el("span", { class: "type" }, shown(event.name)), " ", said(describe(event) + where, "span", "words")];
   return [
     fold("line", summary, () =>
-      event.notes.map((one) => el("div", { class: "argument long" }, said(one.id, "span", "key"), longText(one.text === undefined ? "(erased)" : one.text, "div", "prose"))),
+      event.notes.map((one) => el("div", { class: "argument long" }, said(one.id, "span", "key"), longText(one.text === undefined ? (one.lost ? "(lost)" : "(erased)") : one.text, "div", "prose"))),
     ),
   ];
 }

@@ -164,12 +164,17 @@ function statusOf(checkpoint) {
   return STATUS[checkpoint.status] || checkpoint.status;
 }
 
+// Why an event has no data: somebody deleted it, or it was damaged.
+function whyGone(event) {
+  return event.lost ? "its data is lost: a repair found it damaged" : "its data is not there any more";
+}
+
 // What an event is, in one line.
 function describe(event) {
   if (event.problem) return "damaged: " + event.problem;
   if (event.messages) return event.messages.map(describeMessage).join(" · ");
   if (event.notes) return count(event.notes.length, "note") + ": " + event.notes.map((one) => one.text || one.id).join("; ");
-  if (event.erased && !event.deltas) return "its data is not there any more";
+  if (event.erased && !event.deltas) return whyGone(event);
   const told = (event.deltas || []).map((delta, index) => describeDelta(delta, event, index)).filter(Boolean);
   if (event.name === "features_replaced" || event.name === "session_initialized" || event.name === "session_deleted") {
     const features = (event.deltas || []).filter(([part]) => part === "feature").length;

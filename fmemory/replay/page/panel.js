@@ -40,7 +40,7 @@ function changed(event) {
   const made = el("section", { class: "changed" }, el("h3", null, "Changed"));
   if (rows.length) made.append(el("ul", null, ...rows));
   else if (event.problem) made.append(el("p", { class: "bad" }, "unknown: the event is damaged"));
-  else if (event.erased) made.append(el("p", { class: "faint" }, "its data is not there any more"));
+  else if (event.erased) made.append(el("p", { class: event.lost ? "bad" : "faint" }, whyGone(event)));
   else made.append(el("p", { class: "faint" }, "nothing of the state"));
   return made;
 }

@@ -66,19 +66,21 @@ def _print(event: Event, *, utc: bool) -> None:
 
 def _print_content(event: Event, *, utc: bool) -> None:
     from fmemory import MemoryRecord
-    from fmemory_tools._console import FAINT, print_line, print_text
+    from fmemory_tools._console import BAD, FAINT, print_line, print_text
     from fmemory_tools._summary import FORGOTTEN_TYPE
     from fmemory_tools._values import print_record, print_value
 
     if event.type == FORGOTTEN_TYPE:
         print_line(("a compaction forgot who and what it was; it was deleted before that", FAINT))
+    elif event.lost:
+        print_line(("its data is lost: a repair found it damaged", BAD))
     elif event.erased:
         print_line(("its data was erased; what it was is known by its digest only", FAINT))
     for record in event.records:
         if isinstance(record, MemoryRecord):
             print_record(record, indent=0, utc=utc)
         else:
-            print_line(record.id, ("  erased", FAINT))
+            print_line(record.id, ("  lost", BAD) if record.lost else ("  erased", FAINT))
     if isinstance(event.data, bytes):
         print_line((f"data: {len(event.data)} bytes", FAINT))
         print_text(event.data.hex(" ", 4), indent=2, lines_max=20)

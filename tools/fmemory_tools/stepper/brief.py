@@ -63,6 +63,8 @@ def brief(event: Event) -> tuple[str, str, str]:
         return kind, "a repair found it lost; only its number is known", BAD
     if event.type == FORGOTTEN_TYPE:
         return kind, "a compaction forgot what it was", FAINT
+    if event.lost:
+        return kind, "(lost)", BAD
     if event.erased:
         return kind, "(erased)", FAINT
     if event.type == "transcript_appended":

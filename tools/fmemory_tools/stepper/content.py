@@ -50,6 +50,8 @@ def event_lines(event: Event | Damaged | None, told: Told, *, utc: bool) -> Iter
     change = told.change
     if event.type in (FORGOTTEN_TYPE, LOST_TYPE):
         yield line((brief(event)[1], FAINT))
+    elif event.lost:
+        yield line(("its data is lost: a repair found it damaged", BAD))
     elif event.erased:
         yield line(("its data were erased: what it was is known by its digest only", FAINT))
     elif change is None:
