@@ -50,7 +50,7 @@ def what_lies_at(path: Path) -> Found:
     if not _is_sqlite(path):
         return Found.OTHER_FILE
     tables = _tables_of(path)
-    if tables >= OUR_TABLES:
+    if tables is None or tables >= OUR_TABLES:
         return Found.SQLITE_LOG
     return Found.FIDDLESTICKS_FILE if tables >= FIDDLESTICKS_TABLES else Found.OTHER_SQLITE
 
@@ -78,8 +78,8 @@ def _is_sqlite(path: Path) -> bool:
         return False
 
 
-def _tables_of(path: Path) -> set[str]:
-    """Names of the tables of a SQLite file; none where it cannot be read."""
+def _tables_of(path: Path) -> set[str] | None:
+    """Names of the tables of a SQLite file; None where it cannot be read, and may hold a memory."""
     # SQLite makes the files of a WAL even for a reader: `immutable` does without, and sees all of
     # it where no WAL lies beside the file, and where the folder has no place for one.
     modes = ["mode=ro&immutable=1"]
@@ -93,4 +93,4 @@ def _tables_of(path: Path) -> set[str]:
                 return {str(name) for (name,) in rows}
         except (sqlite3.Error, UnicodeDecodeError):  # The second tells of a damaged name.
             continue
-    return set()
+    return None

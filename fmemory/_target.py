@@ -32,6 +32,7 @@ from fmemory.errors import ContractError, Reason, brief
 from fmemory.journals._postgres.target import PostgresTarget
 
 __all__ = [
+    "DATABASE_SUFFIXES",
     "FORMS",
     "MEMORY_TARGET",
     "check_apart",
@@ -53,7 +54,7 @@ HIDDEN: Final = "***"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _PLAIN_PARAMETERS = frozenset({"host", "log", "port", "sslmode"})
 _OURS = frozenset({"sqlite", "jsonl", "postgresql", "postgres"})
-_DATABASE_SUFFIXES = frozenset({".db", ".db3", ".sqlite", ".sqlite3"})
+DATABASE_SUFFIXES = frozenset({".db", ".db3", ".sqlite", ".sqlite3"})
 
 
 def config_of(target: str | os.PathLike[str]) -> MemoryBackendConfig:
@@ -288,7 +289,7 @@ def _config_of_path(text: str) -> MemoryBackendConfig:
                 f" wrote; to import them: fmemory import fiddlesticks {text} -s STORE",
                 reason=Reason.UNSUPPORTED,
             )
-        case Found.NOTHING | Found.OTHER_FILE if path.suffix.lower() in _DATABASE_SUFFIXES:
+        case Found.NOTHING | Found.OTHER_FILE if path.suffix.lower() in DATABASE_SUFFIXES:
             raise _refusal(
                 f"expected a memory or a new folder, got {brief(text)}, the name of a database file"
                 f" with no memory in it; to make one there, the URL is {sqlite_url(text)}",

@@ -252,8 +252,8 @@ def _undeleted(reader: Reader, seq: int, count: int) -> str:
         )
     if _is_lost(reader, seq):
         return (
-            f"event {seq}: expected its data, got none: they were damaged before a repair; restore a"
-            " backup, if one has them"
+            f"event {seq}: expected its data, got none: they were damaged before a repair; restore"
+            " a backup, if one has them"
         )
     return (
         f"event {seq}: expected its data, or a later event that deletes them, got {count} erased"

@@ -248,7 +248,9 @@ def test_verify_finds_a_changed_byte_and_names_its_event(store: Path, run: Comma
     assert [one["first_seq"] for one in found if one["damage"]] == [5]
     result = run("verify", "-s", store)
     assert result.exit_code == 1
-    assert [line for line in lines(result.stdout) if len(line) > 80] == []
+    *told, to_copy = lines(result.stdout)
+    assert [line for line in told if len(line) > 80] == []
+    assert to_copy == f"  fmemory repair NEW -s {store}"
 
 
 def test_verify_works_on_a_store_that_does_not_open(store: Path, run: Command) -> None:

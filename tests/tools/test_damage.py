@@ -120,3 +120,55 @@ def test_diff_compares_up_to_the_damage(damaged: Path, run: Command) -> None:
     assert "event 1 to event 4, before the damage" in result.stdout
     assert "form" in result.stdout and "token" not in result.stdout
     assert "event 5 is damaged" in only_line(result.stderr)
+
+
+@pytest.mark.parametrize("words", [b"FML", b"the form works"])
+def test_verify_names_the_way_to_what_is_intact(words: bytes, store: Path, run: Command) -> None:
+    path = store.rename(store.with_name("with space"))
+    change_one_byte(path, words)
+
+    result = run("verify", "-s", path)
+
+    assert result.stdout.splitlines()[-1].strip() == f"fmemory repair NEW -s '{path}'"
+    assert result.exit_code == 1
+
+
+def test_verify_of_a_repaired_store_sends_nobody_to_another_repair(
+    damaged: Path, tmp_path: Path, run: Command
+) -> None:
+    run("repair", tmp_path / "new", "-s", damaged)
+
+    result = run("verify", "-s", tmp_path / "new")
+
+    assert result.exit_code == 1
+    assert "fmemory repair" not in result.stdout
+
+
+def test_verify_says_that_a_folder_holds_no_store(tmp_path: Path, run: Command) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
+
+    result = run("verify", "-s", tmp_path / "photos")
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "no store in" in only_line(result.stderr)
+
+
+@pytest.mark.parametrize("start", [0, 100])
+@pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])
+def test_a_damaged_database_names_the_way_to_what_is_intact(
+    form: str, start: int, tmp_path: Path, run: Command
+) -> None:
+    path = tmp_path / "memory.db"
+    with fmemory.open(f"sqlite:///{path}") as memory:
+        memory.add_note("one")
+    content = bytearray(path.read_bytes())
+    content[start : start + 100] = bytes(100)
+    path.write_bytes(content)
+    for beside in tmp_path.glob("memory.db-*"):
+        beside.unlink()
+
+    for command in ("log", "verify", "runs"):
+        result = run(command, "-s", form.format(path))
+        assert result.exit_code == 3
+        assert "fmemory repair" in only_line(result.stderr)

@@ -105,6 +105,8 @@ def check_there(target: str) -> None:
     Raises:
         Failure: There is nothing, or a file of another kind.
     """
+    from fmemory._target import DATABASE_SUFFIXES
+
     place = _place_of(target)
     if place is None:
         return
@@ -120,8 +122,11 @@ def check_there(target: str) -> None:
             CANNOT_OPEN,
         )
     if not is_url(target) and place.is_file() and not _is_database(place):
-        is_memory_file = {".jsonl", ".json", ".gz"} & set(place.suffixes)
-        advice = f"; to load it into one: fmemory load {target} -s FOLDER" if is_memory_file else ""
+        advice = ""
+        if {".jsonl", ".json", ".gz"} & set(place.suffixes):
+            advice = f"; to load it into one: fmemory load {target} -s FOLDER"
+        elif place.suffix.lower() in DATABASE_SUFFIXES:
+            advice = f"; if it was one, salvage it: fmemory repair NEW -s {quote(target)}"
         raise Failure(
             f"{target} is a file, and a store is a folder or a database file{advice}", CANNOT_OPEN
         )

@@ -89,7 +89,7 @@ def check_place(path: Path, *, create: bool) -> bool:
     if magic:
         raise StorageError(
             f"database: expected an SQLite file, got another ({path}); nothing was changed; choose"
-            " another path",
+            " another path, or if it held a memory, salvage that with `fmemory repair`",
             path=str(path),
             reason=Reason.NOT_A_STORE,
         )
@@ -317,8 +317,8 @@ def contract_error(error: sqlite3.Error, path: Path) -> MemoryBackendError:
 
 def _unsound(found: object, path: Path) -> LogCorrupt:
     return LogCorrupt(
-        f"database: expected a sound file, got: {found} ({path}); copy it, then see SQLite's"
-        " .recover",
+        f"database: expected a sound file, got: {found} ({path}); nothing was changed; salvage what"
+        " is intact with `fmemory repair`, or restore a backup",
         path=str(path),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,9 @@ EPILOG = examples(
     note="Exit code: 0 all is as it was written, 1 damage was found, or a head was changed after it"
     " was signed, 2 wrong usage, 3 cannot open.",
 )
+
+_OF_MEANING = frozenset({"not_deleted", "pinned_head"})
+"""Findings about bytes that are as they were written: a repair finds nothing to salvage."""
 
 
 def verify(
@@ -63,8 +67,15 @@ def verify(
 
     A folder need not open for that. Nothing is changed.
     """
-    from fmemory_tools._console import GOOD, print_json, print_line, progress
-    from fmemory_tools._failure import FINDING, Failure
+    from fmemory_tools._console import (
+        GOOD,
+        print_json,
+        print_line,
+        print_text,
+        print_whole,
+        progress,
+    )
+    from fmemory_tools._failure import CANNOT_OPEN, FINDING, Failure
     from fmemory_tools._heads import heads_of, load_public_keys
     from fmemory_tools._store import check_there, chosen_store, shown
 
@@ -77,6 +88,10 @@ def verify(
     check_there(target)
     with progress(f"verifying {shown(target)}"):
         findings = findings_of(target, heads)
+    if not heads and any(one.reason == "missing" for one in findings):
+        raise Failure(
+            f"no store in {shown(target)}: it has no events and no other file of a log", CANNOT_OPEN
+        )
     for finding in findings if json else ():
         print_json(_plain(finding))
     damaged = any(one.damage for one in findings)
@@ -84,6 +99,9 @@ def verify(
         _print_signers(signed)
         if findings:
             _print(findings)
+        if any(one.damage and one.reason not in _OF_MEANING for one in findings):
+            print_text("to salvage what is intact into a new store:")
+            print_whole(f"fmemory repair NEW -s {quote(shown(target))}", indent=2)
         if not damaged:
             print_line(("fine", GOOD), f": every event in {shown(target)} is as it was written")
             _print_proven(heads)
