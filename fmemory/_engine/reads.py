@@ -159,8 +159,10 @@ class JournalReads(RecordReads, SessionReads, LogReads):
     def event(self, seq: int) -> Event:
         found = self._state.event(_integer(seq, "seq"))
         if found is None:
+            newest = self._state.upto()
+            wanted = f"a seq from 1 to {newest}" if newest else "a seq of a log that has events"
             raise NotFound(
-                f"event: expected a seq from 1 to {self._state.upto()}, got {seq}",
+                f"event: expected {wanted}, got {seq}",
                 reason=Reason.EVENT_NOT_FOUND,
                 key=str(seq),
             )

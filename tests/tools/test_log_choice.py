@@ -88,3 +88,44 @@ def test_an_empty_namespace_names_those_that_begin_so(store: Path, run: Command)
     assert result.exit_code == 0
     assert only_line(result.stderr).endswith("these begin so: users/ada, users/bob")
     assert run("log", "--namespace", "users/ada", "-s", store).stderr == ""
+
+
+@pytest.mark.parametrize("form", [[], ["--all"], ["--json"]], ids=str)
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--run", "nowhere"], "no run 'nowhere'; there is none"),
+        (["--type", "jobdone"], "--type: expected a type with a dot, or one of "),
+    ],
+    ids=str,
+)
+def test_what_can_be_nowhere_is_a_mistake(
+    form: list[str], arguments: list[str], told: str, many: Path, run: Command
+) -> None:
+    result = run("log", *form, *arguments, "-s", many)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in only_line(result.stderr)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--type", "session_deleted"], ["--type", "job.failed"], ["--actor", "nobody"]],
+    ids=str,
+)
+def test_what_could_be_there_and_is_not_is_none(
+    arguments: list[str], many: Path, run: Command
+) -> None:
+    result = run("log", *arguments, "-s", many)
+
+    assert (result.exit_code, result.stdout) == (0, "no events\n")
+
+
+def test_a_run_of_which_nothing_fits_is_none(tmp_path: Path, run: Command) -> None:
+    path = tmp_path / "one"
+    with fmemory.open(path) as memory, fmemory.audit(run_id="r"):
+        memory.append(("jobs",), [NewEvent("job.done")])
+
+    result = run("log", "--run", "r", "--until", "1h ago", "-s", path)
+
+    assert (result.exit_code, result.stdout) == (0, "no events\n")

@@ -154,6 +154,29 @@ def test_session_ids_are_whole_in_a_pipe(store: Path) -> None:
     assert name in {line.split()[0] for line in done.stdout.splitlines()}
 
 
+def test_a_terminal_that_does_not_know_its_size_has_80_columns(store: Path) -> None:
+    arguments = ["log", "-s", str(store)]
+
+    usual = on_terminal(arguments, 80, environment())
+    assert "forms need a label" in usual
+    assert on_terminal(arguments, 0, environment()) == usual
+
+
+def test_no_columns_are_80(store: Path) -> None:
+    shown = {
+        columns: subprocess.run(
+            [*COMMAND, "log", "-s", str(store)],
+            capture_output=True,
+            text=True,
+            env=environment(COLUMNS=columns),
+            check=True,
+        ).stdout
+        for columns in ("0", "80")
+    }
+
+    assert shown["0"] == shown["80"]
+
+
 def test_a_terminal_gets_colours_unless_told_not_to(store: Path) -> None:
     arguments = ["log", "-s", str(store)]
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Part: TypeAlias = str | tuple[str, str]
 """Text, or text and a rich style."""
 
+USUAL_CELLS = 80
 PROGRESS_AFTER_S = 0.5
 _ESCAPED = {code: json.dumps(chr(code))[1:-1] for code in STEERING} | {0x7F: "\\u007f"}
 
@@ -42,7 +43,7 @@ def print_json(value: object) -> None:
 
 
 def width() -> int:
-    """Columns of the terminal; `COLUMNS` wins; 80 where output is no terminal."""
+    """Columns of the terminal; `COLUMNS` wins; 80 where output is no terminal, or none is known."""
     return _screen().width
 
 
@@ -301,6 +302,8 @@ def _screen() -> _Screen:
     global _current
     if _current is None or _current.stdout is not sys.stdout:
         console = _make_console()
+        # A terminal that does not know its size says 0.
+        console.width = console.width or USUAL_CELLS
         _current = _Screen(sys.stdout, console, console.width)
     return _current
 

@@ -24,6 +24,7 @@ from fmemory_tools._console import (
     width,
 )
 from fmemory_tools._damage import Damaged, refuse_damage
+from fmemory_tools._failure import Failure
 from fmemory_tools._summary import describe, short_stream, show_stream
 
 if TYPE_CHECKING:
@@ -67,6 +68,26 @@ def print_events(events: Iterable[Event | Damaged], *, json: bool, utc: bool) ->
         print_event(event, columns)
     refuse_damage(damaged)
     return count
+
+
+def check_types(names: Iterable[str], option: str, *, also: str | None = None) -> None:
+    """Refuse a type that no event can have.
+
+    Args:
+        also: Another word that may stand there.
+
+    Raises:
+        Failure: It has no dot, and fmemory has none of that name.
+    """
+    from fmemory import replay
+
+    for name in sorted(set(names) - {also}):
+        if "." not in name and name not in replay.EVENT_TYPES:
+            others = "" if also is None else f"{also}, "
+            raise Failure(
+                f"{option}: expected {others}a type with a dot, or one of"
+                f" {', '.join(sorted(replay.EVENT_TYPES))}, got {name!r}"
+            )
 
 
 def print_event(event: Event | Damaged, columns: EventColumns | None) -> None:

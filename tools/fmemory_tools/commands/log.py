@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -87,9 +87,9 @@ def log(
     it was recorded for all others.
     """
     from fmemory_tools._console import FAINT, print_line
-    from fmemory_tools._event_list import print_events
+    from fmemory_tools._event_list import check_types, print_events
     from fmemory_tools._failure import Failure, tell
-    from fmemory_tools._sessions import choose_session
+    from fmemory_tools._sessions import check_run, choose_session
     from fmemory_tools._store import reading
     from fmemory_tools._summary import parse_namespace, parse_stream
     from fmemory_tools._times import parse_time
@@ -112,15 +112,22 @@ def log(
         elif namespace is not None:
             labels = parse_namespace(namespace)
             chosen.streams = [("records", *labels), ("meta", *labels)]
-        if show_all:
-            count = print_events(chosen.all(memory), json=json, utc=utc)
-        else:
-            events, earlier = chosen.last(memory, EVENTS_SHOWN)
-            if earlier and json:
-                tell(earlier)
-            elif earlier:
-                print_line((earlier, FAINT))
-            count = print_events(events, json=json, utc=utc)
+        events: Iterator[Event | Damaged] = chosen.all(memory)
+        earlier = ""
+        if not show_all:
+            last, earlier = chosen.last(memory, EVENTS_SHOWN)
+            events = iter(last)
+        first = list(islice(events, 1))
+        if not first:
+            # Nothing of what is nowhere is a slip of the pen, not an answer.
+            check_types(chosen.types, "--type")
+            if run is not None:
+                check_run(memory, run)
+        if earlier and json:
+            tell(earlier)
+        elif earlier:
+            print_line((earlier, FAINT))
+        count = print_events(chain(first, events), json=json, utc=utc)
         if namespace and not count:
             _tell_namespaces(memory, namespace)
 

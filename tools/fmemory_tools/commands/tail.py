@@ -68,13 +68,14 @@ def tail(
     from itertools import islice
 
     from fmemory_tools._damage import Damaged, readable
-    from fmemory_tools._event_list import EventColumns, print_event
+    from fmemory_tools._event_list import EventColumns, check_types, print_event
     from fmemory_tools._failure import FINDING, tell
     from fmemory_tools._sessions import newest_seq
     from fmemory_tools._store import reading
 
     awaited = frozenset(until or ())
-    _check_types(awaited)
+    # The wait for a type that no event can have would never end.
+    check_types(awaited, "--until", also=ERROR)
     with reading(store) as memory:
         newest = newest_seq(memory)
         if after is not None and after > newest + 1:
@@ -94,19 +95,6 @@ def tail(
             sys.stdout.flush()
             if event.seq > looked_at and _is_awaited(event, awaited):
                 raise typer.Exit(FINDING)
-
-
-def _check_types(awaited: frozenset[str]) -> None:
-    """Refuse a type that no event can have: the wait would never end."""
-    from fmemory import replay
-    from fmemory_tools._failure import Failure
-
-    for name in sorted(awaited - {ERROR}):
-        if "." not in name and name not in replay.EVENT_TYPES:
-            raise Failure(
-                f"--until: expected {ERROR}, a type with a dot, or one of"
-                f" {', '.join(sorted(replay.EVENT_TYPES))}, got {name!r}"
-            )
 
 
 def _is_awaited(event: Event | Damaged, awaited: frozenset[str]) -> bool:
