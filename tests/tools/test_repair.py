@@ -144,3 +144,24 @@ def test_the_state_of_a_session_that_lost_content_is_that_before(
         assert "shown is the state as of event 4" in told
     assert run("history", "--session", "login", "-s", fixed).exit_code == 0
     assert run("transcript", "login", "-s", fixed).exit_code == 0
+
+
+def test_lost_events_are_told_beside_what_was_read_without_them(
+    store: Path, run: Command, tmp_path: Path
+) -> None:
+    with fmemory.open(store) as memory:
+        memory.session("other").append_transcript_messages([Message(Role.USER, "hello")])
+    damage(store, b"transcript_appended")
+    fixed = tmp_path / "new"
+    run("repair", fixed, "-s", store)
+    with fmemory.open(fixed) as memory:
+        (lost,) = [one.seq for one in memory.events(types=("event_lost",))]
+
+    for arguments in (["sessions"], ["sessions", "--json"]):
+        result = run(*arguments, "-s", fixed)
+        assert only_line(result.stderr) == f"fmemory: not in the sessions, as lost: event {lost}"
+        assert result.exit_code == 0
+    now = run("state", "--session", "login", "-s", fixed)
+    assert only_line(now.stderr) == f"fmemory: not in the state, as lost: event {lost}"
+    assert run("state", "--session", "login", "--at", lost - 1, "-s", fixed).stderr == ""
+    assert run("state", "--session", "other", "-s", fixed).stderr == ""

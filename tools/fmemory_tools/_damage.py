@@ -103,6 +103,28 @@ def tell_unreadable(unreadable: Iterable[UnreadableEvent], what: str) -> None:
     refuse_unreadable(gone.get("damaged", ()))
 
 
+def lost_events(
+    memory: LogBackend, session_id: str | None = None, *, upto: int | None = None
+) -> Iterator[UnreadableEvent]:
+    """Events that a repair found lost and that may be of this session; without one, of any.
+
+    What one of them said nobody knows, so reading the session without it raises nothing.
+
+    Args:
+        upto: None behind this one.
+    """
+    from fmemory.replay import UnreadableEvent
+
+    types = ("event_lost",)
+    for event in readable(lambda after, limit: memory.events(after, types=types, limit=limit)):
+        if upto is not None and event.seq > upto:
+            return
+        if isinstance(event, Damaged) or event.stream[0] in ("records", "meta"):
+            continue
+        if event.stream[0] != "session" or session_id in (None, *event.stream[1:]):
+            yield UnreadableEvent(event.seq, event.type, "lost")
+
+
 def refuse_unreadable(unreadable: Iterable[UnreadableEvent]) -> None:
     """End the command with a finding if some are damaged; what is merely gone is none."""
     refuse_damage(

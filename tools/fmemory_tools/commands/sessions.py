@@ -37,12 +37,13 @@ def sessions(
     from itertools import islice
 
     from fmemory_tools._console import FAINT, print_line
-    from fmemory_tools._damage import refuse_damage
+    from fmemory_tools._damage import lost_events, refuse_damage, tell_unreadable
     from fmemory_tools._failure import tell
     from fmemory_tools._sessions import all_sessions
     from fmemory_tools._store import reading
 
     with reading(store) as memory:
+        tell_unreadable(lost_events(memory), "not in the sessions")
         listed = all_sessions(memory)
         infos = islice(listed, None if show_all else SESSIONS_SHOWN)
         damaged: list[Damaged] = []

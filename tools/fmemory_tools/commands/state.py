@@ -53,7 +53,7 @@ def state(
     With --json the state is whole, with all of its progress, and the last messages.
     """
     from fmemory_tools._console import print_json
-    from fmemory_tools._damage import load_session
+    from fmemory_tools._damage import load_session, lost_events, tell_unreadable
     from fmemory_tools._failure import FINDING, Failure
     from fmemory_tools._sessions import choose_session, newest_seq, view_at
     from fmemory_tools._store import reading
@@ -63,6 +63,7 @@ def state(
         view, moment = view_at(memory, place, "--at", utc=utc)
         session_id = choose_session(memory, session, view, utc=utc)
         view, (found, messages), damaged = load_session(memory, view, session_id)
+        tell_unreadable(lost_events(memory, session_id, upto=view.seq), "not in the state")
         if damaged is not None:
             moment = f"event {view.seq}, before the damage"
     if json:
