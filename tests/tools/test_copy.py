@@ -9,7 +9,7 @@ import pytest
 
 import fmemory
 from fmemory_tools._failure import _PASSWORD
-from tests.tools.helpers import Command, bytes_of, only_line
+from tests.tools.helpers import Command, bytes_of, change_one_byte, only_line
 
 KINDS = ("segments", "sqlite", "filesystem", "postgres")
 SECRET = "s3cr3t-p4ss"
@@ -134,18 +134,22 @@ def test_a_target_that_cannot_be_is_one_line(
     assert list(Path().iterdir()) == []
 
 
-def test_a_damaged_source_is_a_finding(store: Path, run: Command) -> None:
-    (segment,) = store.glob("seg-*.log")
-    content = bytearray(segment.read_bytes())
-    content[content.index(b"make the form")] ^= 1
-    segment.write_bytes(content)
+@pytest.mark.parametrize("command", ["copy", "backup"])
+@pytest.mark.parametrize(
+    ("words", "kept", "told"),
+    [(b"make the form", [1, 2], "events 1 to 2"), (b"a token", [], "no event")],
+)
+def test_a_damaged_source_is_a_finding_and_what_was_copied_is_told(
+    command: str, words: bytes, kept: list[int], told: str, store: Path, run: Command
+) -> None:
+    change_one_byte(store, words)
 
-    result = run("copy", "new", "-s", store)
+    result = run(command, "new", "-s", store)
 
     assert result.exit_code == 1
-    assert only_line(result.stderr)
+    assert only_line(result.stderr).endswith(f"; new holds {told}")
     with fmemory.open("new") as memory:
-        assert [one.seq for one in memory.events()] == [1, 2]
+        assert [one.seq for one in memory.events()] == kept
 
 
 # Every command, every store

@@ -51,7 +51,9 @@ def copy(
             with progress(f"copying to {shown(target)}", total) as advance:
                 result = copy_log(source, copied, upto=last, progress=advance)
         except LogCorrupt as error:
-            raise Failure(str(error), FINDING) from error
+            kept = newest_seq(copied)
+            held = f"events 1 to {kept:,}" if kept else "no event"
+            raise Failure(f"{error}; {shown(target)} holds {held}", FINDING) from error
         kinds = source.kind, copied.kind
     if json:
         print_json(
