@@ -163,3 +163,17 @@ def test_the_commands_shown_run(file: Path, run: Command) -> None:
         result = run(*command.split()[1:], "-s", "store")
         assert (result.exit_code in (0, 1), result.stderr) == (True, ""), command
         assert result.stdout, command
+
+
+def test_how_long_a_run_took_is_told_where_the_file_tells_it(file: Path, run: Command) -> None:
+    kind = "swe-agent" if file.suffix == ".traj" else "claude-code"
+    assert run("import", kind, file, "-s", "store").exit_code == 0
+
+    found = [json.loads(line) for line in run("runs", "--json", "-s", "store").stdout.splitlines()]
+    shown = run("runs", "-s", "store").stdout
+    for one in found:
+        told = run("report", one["run_id"], "-s", "store").stdout
+        began = next(line for line in told.splitlines() if f" by {one['actor']}" in line)
+        assert (" for " in began) == (one["duration_s"] > 0)
+    assert "0.0s" not in shown
+    assert all(one["duration_s"] > 0 for one in found) == (kind == "claude-code")

@@ -128,7 +128,9 @@ def _print_run(run: RunSummary, *, named: bool, utc: bool) -> None:
     started = show_time(run.started_at, utc=utc)
     print_line(("outcome   ", STRONG), *name, status_part(run), evidence)
     by = f" by {run.actor}" if run.actor else ""
-    print_line(f"{started} for {show_duration(run.duration_s)}{by}", indent=10)
+    # Where nothing tells how long it took, as in trajectories of SWE-agent, it took no time.
+    took = f" for {show_duration(run.duration_s)}" if run.duration_s else ""
+    print_line(f"{started}{took}{by}", indent=10)
     if run.reason:
         print_line((shorten(run.reason), FAINT), indent=10)
     errors = f", {run.tool_error_count} failed" if run.tool_error_count else ""

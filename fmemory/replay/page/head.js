@@ -23,7 +23,7 @@ function fillHead(root, session) {
 function runCard(run, session) {
   const facts = el("span", { class: "numbers" });
   const add = (number, one, name) => number && facts.append(el("span", { class: name || "", "data-fact": one }, count(number, one)));
-  facts.append(el("span", null, duration(run.duration_s)));
+  if (run.duration_s) facts.append(el("span", null, duration(run.duration_s)));
   add(run.message_count, "message");
   add(run.tool_call_count, "tool call");
   add(run.tool_error_count, "error", "bad");

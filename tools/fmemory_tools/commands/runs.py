@@ -127,7 +127,7 @@ def _print(found: Sequence[RunSummary], *, utc: bool) -> None:
             (one.actor or "", WHO),
             status_part(one),
             (start, FAINT),
-            show_duration(one.duration_s),
+            show_duration(one.duration_s) if one.duration_s else "",
             str(one.message_count),
             str(one.tool_call_count or ""),
             (str(one.tool_error_count or ""), BAD),
