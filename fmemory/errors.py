@@ -29,7 +29,7 @@ processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -262,7 +262,7 @@ class DuplicateRecord(MemoryBackendError):
     ) -> None:
         taken = "already stored" if reason is Reason.RECORD_EXISTS else "named twice in one put"
         super().__init__(
-            f"put: expected new record ids, got {_named(ids)} {taken} (namespace {namespace!r});"
+            f"put: expected new record ids, got {some_of(ids)} {taken} (namespace {namespace!r});"
             " nothing was written; delete the old record first, or use another id",
             reason=reason,
         )
@@ -575,7 +575,8 @@ def _joined(prefix: str, path: str) -> str:
     return f"{prefix}.{path}"
 
 
-def _named(ids: tuple[str, ...]) -> str:
+def some_of(ids: Sequence[str]) -> str:
+    """The first of these ids, and how many more there are, for a message."""
     shown = ", ".join(brief(id_) for id_ in ids[:_IDS_NAMED_MAX])
     return shown if len(ids) <= _IDS_NAMED_MAX else f"{shown} and {len(ids) - _IDS_NAMED_MAX} more"
 

@@ -70,8 +70,8 @@ def repair(
         NotFound: There is nothing at the source.
         Conflict: The target holds events. Nothing was written.
         LogCorrupt: The target does not hold what was written to it: look at its disk.
-        StorageError: The source cannot be read at all, or the target failed; that may hold the
-            first events, and is to be removed.
+        StorageError: The source cannot be read at all, or a newer version wrote it: nothing was
+            written. Or the target failed; that may hold the first events, and is to be removed.
 
     Durability: on disk when this returns, where the target has one.
     Cost: reads the source twice, the target is written once and read once to verify it. Memory: a

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias, cast
 
 import msgspec
 
+from fmemory._checks import wrong_type
 from fmemory._json_values import JsonObject, JsonValue, check_text
 from fmemory._model import Model, Rule, check_int
 from fmemory._receipt import check_length
@@ -64,7 +65,8 @@ def check_features(features: Iterable[object]) -> tuple[FeatureRecord, ...]:
     """
     if isinstance(features, (str, bytes)) or not isinstance(features, Iterable):
         raise ContractError(
-            f"expected a sequence of FeatureRecord, got {type(features).__name__}",
+            f"expected a sequence of FeatureRecord, got {type(features).__name__}"
+            + ("; put one into a list" if isinstance(features, FeatureRecord) else ""),
             where="feature_list",
             reason=Reason.WRONG_TYPE,
         )
@@ -435,6 +437,12 @@ class Message(_MessageDetails, frozen=True):
             created_at: datetime | None = None,
             metadata: JsonObject = ...,
         ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if isinstance(self.content, (list, tuple)):
+            error = wrong_type("str", self.content, ": content blocks are passed as blocks")
+            raise error.within("content", owner="Message")
+        super().__post_init__()
 
 
 class SessionInfo(Model, frozen=True):

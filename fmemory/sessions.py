@@ -70,7 +70,8 @@ def check_messages(messages: object) -> tuple[Message, ...]:
     """
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
         raise ContractError(
-            f"expected a sequence of Message, got {type_name(messages)}",
+            f"expected a sequence of Message, got {type_name(messages)}"
+            + ("; put one into a list" if isinstance(messages, Message) else ""),
             where="messages",
             reason=Reason.WRONG_TYPE,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import numbers
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 import msgspec
 
 from fmemory._audit import Audit
+from fmemory._checks import check_int, wrong_type
 from fmemory._engine import record_operations, session_operations
 from fmemory._engine.arguments import (
     check_flag,
@@ -37,7 +39,6 @@ from fmemory._engine.rows import NamespacePut, encode_puts
 from fmemory._engine.state import State
 from fmemory._engine.work import Work
 from fmemory._json_values import check_text, type_name
-from fmemory._model import check_int
 from fmemory._receipt import Receipt
 from fmemory.backend import LogBackend, LogView
 from fmemory.errors import ContractError, NotFound, ReadOnlyStore, Reason
@@ -555,6 +556,8 @@ def _moment(state: State, moment: int | datetime) -> int:
     """
     if isinstance(moment, datetime):
         return state.seq_at(moment, "moment")
+    if not isinstance(moment, numbers.Number):
+        raise wrong_type("a seq (int) or an aware datetime", moment).within("moment")
     try:
         seq = check_int(moment)
     except ContractError as error:

@@ -17,7 +17,7 @@ from fmemory._engine.projection import Projection
 from fmemory._engine.session_fold import SessionFold
 from fmemory._engine.types import EventType, session_stream
 from fmemory._engine.work import Emission, Operation, Work, reused_id
-from fmemory.errors import Conflict, ContractError, NotFound, Reason
+from fmemory.errors import Conflict, ContractError, NotFound, Reason, some_of
 from fmemory.journal import DataErased
 from fmemory.log_models import Receipt
 from fmemory.session_models import (
@@ -158,9 +158,11 @@ def update_feature(
         for feature in features:
             if feature.id == feature_id:
                 return fold.passes.get(feature_id, feature.passes) != passes
+        ids = [feature.id for feature in features]
+        known = f"it has {some_of(ids)}" if ids else "it has none: replace its feature list first"
         raise NotFound(
-            f"feature: expected one of session {session_id!r}, got {feature_id!r}; nothing was"
-            " written; replace the feature list first",
+            f"feature: expected one of session {session_id!r}, got {feature_id!r}; {known}; nothing"
+            " was written",
             reason=Reason.FEATURE_NOT_FOUND,
             key=feature_id,
         )

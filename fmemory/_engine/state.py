@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
@@ -44,7 +45,7 @@ from fmemory.journal import DataErased, Envelope, Reader, Usage
 from fmemory.log_models import Event
 from fmemory.record_models import MemoryRecord, TimeRange, VectorBlock
 from fmemory.session_models import BootstrapState, Message, SessionInfo
-from fmemory_segments import Stream, StreamInfo
+from fmemory_segments import LOC_ROW_BITS, Stream, StreamInfo
 from fmemory_segments.event import UInt64Array, VectorArray
 
 P = ParamSpec("P")
@@ -478,13 +479,8 @@ class State:
             return blocks[0], None
         kept = np.concatenate([np.full(len(block), block.shape[1] > 0) for block in blocks])
         blocks = [block for block in blocks if block.shape[1]]
-        dims = {block.shape[1] for block in blocks}
-        if len(dims) > 1:
-            raise ContractError(
-                f"vectors: expected one dimension, got {sorted(dims)}; keep vectors of different"
-                " models in namespaces of their own, or choose records by ids or time",
-                reason=Reason.WRONG_DIMENSION,
-            )
+        if len({block.shape[1] for block in blocks}) > 1:
+            raise _of_several_dims(blocks, locs[kept])
         return (np.concatenate(blocks) if blocks else np.empty((0, 0))), kept
 
     def _count_while(self, holds: Callable[[int], bool]) -> int:
@@ -517,4 +513,22 @@ def _session_info(session_id: str, fold: SessionFold) -> SessionInfo | None:
         last_seq=fold.last_seq,
         updated_at=stored.from_ns(fold.last_recorded_at_ns),
         initialized=fold.manifest_seq is not None,
+    )
+
+
+def _of_several_dims(blocks: Sequence[VectorArray], locs: UInt64Array) -> ContractError:
+    """The error for vectors of several dimensions; it names a record of the rarest."""
+    counts: Counter[int] = Counter()
+    first: dict[int, int] = {}
+    for block in blocks:
+        dim = block.shape[1]
+        first.setdefault(dim, int(locs[counts.total()]) >> LOC_ROW_BITS)
+        counts[dim] += len(block)
+    told = ", ".join(f"{dim} ({counts[dim]})" for dim in sorted(counts))
+    rarest, _ = counts.most_common()[-1]
+    return ContractError(
+        f"vectors: expected one dimension, got {told}, as one of {rarest} in event {first[rarest]};"
+        " keep vectors of different models in namespaces of their own, or choose records by ids or"
+        " time",
+        reason=Reason.WRONG_DIMENSION,
     )

@@ -84,14 +84,17 @@ def records(
     return FoundRecords(found, complete=next(wanted, None) is None)
 
 
+def _named(namespace: tuple[str, ...]) -> str:
+    return f"namespace {'/'.join(namespace)}" if namespace else "the root namespace"
+
+
 def _by_likeness(
     memory: MemoryView, near: str, namespace: tuple[str, ...], time_range: TimeRange | None
 ) -> Iterator[FoundRecord]:
     known = memory.get(memory.get_request([near], namespace)).records
     if not known:
         raise NotFound(
-            f"near: expected a record of namespace {namespace!r}, got {brief(near)}, which is not"
-            " there; records() lists those that are",
+            f"near: expected a record of {_named(namespace)}, got {brief(near)}, not in it",
             reason=Reason.RECORD_NOT_FOUND,
             key=near,
         )

@@ -257,6 +257,24 @@ def _no_manifest(folder: Path, broken: dict[str, str]) -> LogCorrupt:
     )
 
 
+def check_version(header: SegmentHeader, path: Path) -> None:
+    """Refuse a segment that a newer version wrote.
+
+    Raises:
+        UnsupportedFormat: It did.
+    """
+    if not header.is_supported:
+        raise UnsupportedFormat(
+            f"segment version: expected 1 without unknown features, got {header.major}."
+            f"{header.minor} with features {header.incompatible:#x} ({path}); nothing was changed; "
+            "use a newer version of fmemory",
+            reason=LogReason.UNKNOWN_FEATURE if header.major == 1 else LogReason.NEWER_FORMAT,
+            path=path,
+            offset=0,
+            first_seq=header.base_seq,
+        )
+
+
 def open_segment(
     fs: FileSystem, folder: Path, name: SegmentName, *, write: bool, store_id: bytes | None
 ) -> tuple[OpenFile, SegmentHeader]:
@@ -288,16 +306,7 @@ def open_segment(
             offset=0,
             first_seq=name.base_seq,
         )
-    if not header.is_supported:
-        raise UnsupportedFormat(
-            f"segment version: expected 1 without unknown features, got {header.major}."
-            f"{header.minor} with features {header.incompatible:#x} ({path}); nothing was changed; "
-            "open it with a newer version of fmemory",
-            reason=LogReason.UNKNOWN_FEATURE if header.major == 1 else LogReason.NEWER_FORMAT,
-            path=path,
-            offset=0,
-            first_seq=name.base_seq,
-        )
+    check_version(header, path)
     if header.generation and not (header.took_tail or header.is_compacted):
         raise UnsupportedFormat(
             f"segment: expected a reason for another generation, got {header.generation} without "
@@ -434,7 +443,8 @@ def write_failed(error: OSError, path: Path, offset: int | None = None) -> LogWr
     denied = isinstance(error, PermissionError)
     return LogWriteFailed(
         f"write: expected to write, got {error.strerror or error} ({path}); the log is as it was "
-        "before; " + ("open it read-only" if denied else "look at the disk, then append again"),
+        "before; "
+        + ("ask for the right to write it" if denied else "look at the disk, then append again"),
         reason=LogReason.ACCESS_DENIED if denied else LogReason.WRITE_FAILED,
         path=path,
         offset=offset,

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from fmemory_segments._batch import BatchMeta, decode_meta, payload_extent
+from fmemory_segments._catalog import check_version
 from fmemory_segments._chain import next_chain
 from fmemory_segments._crc_inverse import flipped_bit, four_bytes_of, seed_of, with_bit_flipped
 from fmemory_segments._event_meta import BlockRows
@@ -84,7 +85,7 @@ class SalvagedFile:
 
     Attributes:
         name: Of the file.
-        header: Its header; None where that is damaged beyond repair, and of a newer version.
+        header: Its header; None where that is damaged beyond repair.
         order: Base seq and generation.
         is_last: No segment follows, so its end may be torn.
         is_held: It is one of those that hold the log, not one that a compaction has replaced or
@@ -102,7 +103,6 @@ class SalvagedFile:
         self.is_last = False
         self.is_held = True
         self._told: list[Trouble] = []
-        self._is_newer = False
         self._corrected: dict[int, bytes] | None = None
         self.header = self._read_header()
         self._salt = self._find_salt() if self.header is None else self.header.salt
@@ -130,8 +130,6 @@ class SalvagedFile:
         if self.header is not None and self.header.base_seq > 1:
             yield Witness(self.header.base_seq - 1, self.header.prev_chain, self.name)
         if self._salt is None:
-            if self._is_newer:
-                return
             problem = "neither the file's header nor a frame can be read"
             yield Trouble(problem, self.name, 0, self.order[0], hides_end=self.is_last)
             return
@@ -171,11 +169,7 @@ class SalvagedFile:
         if header is None:
             self._told.append(Trouble("the file's header is damaged", self.name, 0, lost=False))
             return None
-        if not header.is_supported:
-            problem = f"the file is of version {header.major}.{header.minor}, which is newer"
-            self._told.append(Trouble(problem, self.name, 0, header.base_seq, hides_end=True))
-            self._is_newer = True
-            return None
+        check_version(header, self._path)
         return header
 
     def _corrected_header(self, data: bytes) -> SegmentHeader | None:
@@ -193,7 +187,7 @@ class SalvagedFile:
 
     def _find_salt(self) -> int | None:
         """The salt, computed from a frame that its meta confirms; None if there is none."""
-        at = self._size if self._is_newer else SEGMENT_HEADER_BYTES
+        at = SEGMENT_HEADER_BYTES
         while at < self._size:
             view = self._read(SCAN_BYTES, at)
             place = view.find(FRAME_MAGIC)

@@ -36,7 +36,7 @@ from fmemory_segments._seal import Seal, SealBuilder
 from fmemory_segments._tip import Tip
 from fmemory_segments._verify_folder import check_listed, check_names, check_tip
 from fmemory_segments._walk import read_exactly
-from fmemory_segments.errors import LogCorrupt, LogError, LogReason
+from fmemory_segments.errors import LogCorrupt, LogError, LogReason, UnsupportedFormat
 from fmemory_segments.event import ZERO_CHAIN, Head, Stream
 from fmemory_segments.filesystem import FileKind, FileSystem
 from fmemory_segments.finding import Finding
@@ -60,6 +60,7 @@ def verify_store(fs: FileSystem, path: Path, pinned: Pinned = None) -> list[Find
 
     Raises:
         LogReadFailed: The folder cannot be listed.
+        UnsupportedFormat: A newer version wrote a segment; nothing is known of what is in it.
 
     Cost: O(bytes), SHA-256 over all of them; memory of one segment's index and one frame.
     """
@@ -188,6 +189,8 @@ class _Verifier:
             file, header = open_segment(
                 self._fs, self._path, name, write=False, store_id=self._store_id
             )
+        except UnsupportedFormat:
+            raise  # Nobody here can tell what is wrong with it.
         except LogError as error:
             last = None if next_base is None else next_base - 1
             self._add(

@@ -17,9 +17,9 @@ import pytest
 
 import fmemory
 from fmemory.backend import MemoryBackend
-from fmemory.errors import ClosedStore, ContractError, ReadOnlyStore
+from fmemory.errors import ClosedStore, ContractError, NotFound, ReadOnlyStore
 from fmemory.record_models import GetRequest, MemoryRecord, Note, PutRequest, TimeRange
-from fmemory.session_models import FeatureRecord, ProgressEntry, SessionManifest
+from fmemory.session_models import FeatureRecord, Message, ProgressEntry, SessionManifest
 from fmemory.testing._model_backend import ModelBackend
 
 NOTE = Note("n", "tea", 1.0, {})
@@ -190,3 +190,55 @@ def test_backup_of_a_closed_memory_makes_no_target(tmp_path: Path) -> None:
         memory.backup(tmp_path / "copy")
 
     assert not (tmp_path / "copy").exists()
+
+
+def anything(value: object) -> Any:
+    """The value, of a type that a type checker would refuse."""
+    return value
+
+
+MISUSES: list[tuple[Callable[[fmemory.JournalBackend], object], type[Exception], str]] = [
+    (
+        lambda memory: memory.at(anything("1h ago")),
+        ContractError,
+        "moment: expected a seq (int) or",
+    ),
+    (lambda memory: memory.at(anything(1.5)), ContractError, "call int() on it"),
+    (
+        lambda memory: memory.append_transcript_messages("s", anything(Message("user", "x"))),
+        ContractError,
+        "put one into a list",
+    ),
+    (
+        lambda memory: memory.replace_feature_list("s", anything(FeatureRecord("f", "ui", "form"))),
+        ContractError,
+        "put one into a list",
+    ),
+    (
+        lambda _: Message("user", anything([{"type": "text"}])),
+        ContractError,
+        "are passed as blocks",
+    ),
+    (lambda memory: memory.update_feature_pass("s", "form", True), NotFound, "it has none"),
+    (lambda memory: memory.update_feature_pass("t", "from", True), NotFound, "it has 'form'"),
+    (lambda memory: memory.nearest([1.0, 2.0]), ContractError, "got 2 (2), 3 (1), as one of 3"),
+    (lambda memory: memory.event(99), NotFound, "expected a seq from 1 to "),
+    (lambda _: fmemory.open(":memory:").event(1), NotFound, "a seq of a log that has events"),
+]
+
+
+@pytest.mark.parametrize(("misuse", "error", "told"), MISUSES)
+def test_a_mistake_is_answered_with_what_would_be_right(
+    misuse: Callable[[fmemory.JournalBackend], object], error: type[Exception], told: str
+) -> None:
+    with fmemory.open(":memory:") as memory:
+        memory.replace_feature_list("t", [FeatureRecord("form", "ui", "a form")])
+        for number, vector in enumerate(([1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 1.0])):
+            memory.add_note("tea", vector, id=f"n{number}")
+        before = memory.head()
+
+        with pytest.raises(error) as caught:
+            misuse(memory)
+
+        assert told in str(caught.value)
+        assert memory.head() == before

@@ -187,7 +187,7 @@ def test_a_page_that_cannot_be_written_is_told_as_a_page(run: Command, store: Pa
 
     result = run("html", "-o", "there.html", "-s", store)
 
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert only_line(result.stderr).startswith("fmemory: page (there.html): cannot be written")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,50 @@ def test_a_memory_file_that_is_wrong_is_one_line(store: Path, run: Command) -> N
 
     assert result.exit_code == 2
     assert "bad.jsonl" in only_line(result.stderr)
+
+
+def test_the_version_is_told_with_and_without_a_command(run: Command) -> None:
+    for arguments in (["--version"], ["--version", "runs"]):
+        result = run(*arguments)
+        assert (result.exit_code, result.stdout) == (0, f"fmemory {version('fmemory')}\n")
+
+
+def test_a_store_as_an_argument_is_told_how_it_is_named(store: Path, run: Command) -> None:
+    for command in ("runs", "log", "sessions"):
+        told = only_line(run(command, store).stderr)
+        assert "a store is named with -s" in told
+    assert "named with" not in only_line(run("runs", "nothing-of-that-name").stderr)
+
+
+def test_options_of_a_store_without_a_command_are_told(store: Path, run: Command) -> None:
+    result = run("-s", store)
+
+    assert result.exit_code == 2
+    assert "expected a command" in only_line(result.stderr)
+
+
+@pytest.mark.parametrize("command", ["runs", "log", "verify", "stats"])
+def test_a_folder_of_other_things_is_no_store(command: str, tmp_path: Path, run: Command) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
+
+    result = run(command, "-s", tmp_path / "photos")
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "no store in " in only_line(result.stderr)
+
+
+@pytest.mark.parametrize(("ok", "bad"), [(9, 2), (1, 1)])
+def test_the_ends_of_a_bisection_are_named_as_options(
+    ok: int, bad: int, store: Path, run: Command
+) -> None:
+    result = run("bisect", "--ok", ok, "--bad", bad, "--grep", "x", "-s", store)
+
+    assert result.exit_code == 2
+    assert only_line(result.stderr).startswith("fmemory: --bad: expected")
+
+
+def test_the_newest_events_are_as_many_as_are_asked_for(store: Path, run: Command) -> None:
+    for count in (1, 3, 10):
+        told = run("tail", "--count", count, "--json", "-s", store).stdout.splitlines()
+        assert [json.loads(line)["seq"] for line in told] == list(range(12 - count, 12))

@@ -10,7 +10,7 @@ from fmemory import BootstrapState, FeatureRecord, Message, ProgressEntry, Role,
 from fmemory_tools._changes import changes_between
 from fmemory_tools._failure import Failure, one_line
 from fmemory_tools._summary import parse_stream, shorten, show_stream
-from fmemory_tools._times import parse_place, parse_time
+from fmemory_tools._times import parse_place, parse_time, show_time
 
 NOON = datetime(2026, 2, 10, 12, tzinfo=UTC)
 
@@ -25,6 +25,8 @@ NOON = datetime(2026, 2, 10, 12, tzinfo=UTC)
         ("3 days ago", timedelta(days=3)),
         ("1w ago", timedelta(weeks=1)),
         ("30s ago", timedelta(seconds=30)),
+        ("10m", timedelta(minutes=10)),
+        ("1.5h", timedelta(minutes=90)),
     ],
 )
 def test_times_that_read_like_ten_minutes_ago(text: str, ago: timedelta) -> None:
@@ -34,9 +36,18 @@ def test_times_that_read_like_ten_minutes_ago(text: str, ago: timedelta) -> None
 def test_a_time_without_a_zone_is_local() -> None:
     assert parse_time("2026-02-10T12:00", "--since") == datetime(2026, 2, 10, 12).astimezone(UTC)
     assert parse_time("2026-02-10T12:00+02:00", "--since") == NOON - timedelta(hours=2)
+    assert parse_time("2026-02-10", "--since") == datetime(2026, 2, 10).astimezone(UTC)
 
 
-@pytest.mark.parametrize("text", ["", "10", "10m", "ago", "2026-02-10", "T", "10y ago", "99Tx"])
+@pytest.mark.parametrize("utc", [True, False])
+def test_a_time_can_be_given_back_as_it_is_shown(utc: bool) -> None:
+    assert parse_time(show_time(NOON, utc=utc), "--since") == NOON
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "10", "10x", "ago", "2026-02-30", "T", "10y ago", "99Tx", "2026-02-10 x", "20260210T12"],
+)
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(Failure) as caught:
         parse_time(text, "--since")

@@ -125,6 +125,7 @@ def _library_code(error: RuntimeError) -> int | None:
     upper = sys.modules.get("fmemory.errors")
     if upper is not None and isinstance(error, upper.MemoryBackendError):
         stored = isinstance(error, upper.StorageError | upper.ClosedStore)
+        stored = stored or isinstance(error.__cause__, OSError)
         missing = getattr(error, "what", None) == "store"
         return CANNOT_OPEN if stored or missing else USAGE
     lower = sys.modules.get("fmemory_segments.errors")
@@ -135,7 +136,8 @@ def _library_code(error: RuntimeError) -> int | None:
 
 def _sentence(error: OSError) -> str:
     words = error.strerror or str(error)
-    return words if error.filename is None else f"{error.filename}: {words}"
+    place = "standard output" if error.filename is None else error.filename
+    return f"{place}: {words}"
 
 
 def replace_closed_streams() -> None:

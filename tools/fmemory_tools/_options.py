@@ -35,6 +35,15 @@ SessionOption = Annotated[
         show_default=False,
     ),
 ]
+WithinSessionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--session",
+        metavar="ID",
+        help="Only this session: its id, or enough of its beginning.",
+        show_default=False,
+    ),
+]
 NamespaceOption = Annotated[
     str | None,
     typer.Option(

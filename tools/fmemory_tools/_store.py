@@ -34,16 +34,23 @@ def find_store(given: str | None) -> str:
         return target
     if target:
         path = Path(target).expanduser()
-        return str(path / STORE_FOLDER if (path / STORE_FOLDER).is_dir() else path)
+        return str(path / STORE_FOLDER if _holds_store(path) else path)
     here = Path.cwd()
     for folder in (here, *here.parents):
-        if (folder / STORE_FOLDER).is_dir():
+        if _holds_store(folder):
             return str(folder / STORE_FOLDER)
     raise Failure(
         f"no store: give one with -s PATH, set {STORE_VARIABLE}, or work below a folder that holds"
         f" {STORE_FOLDER}/ (`fmemory demo` makes a store to look at)",
         CANNOT_OPEN,
     )
+
+
+def _holds_store(folder: Path) -> bool:
+    try:
+        return (folder / STORE_FOLDER).is_dir()
+    except OSError:  # Whoever opens the folder says what is wrong with it.
+        return False
 
 
 def chosen_store(path: str | None, given: str | None) -> str:
@@ -116,11 +123,7 @@ def check_there(target: str) -> None:
             CANNOT_OPEN,
         )
     if not is_there(target):
-        raise Failure(
-            f"no store in {target}; create one with `fmemory import … -s {quote(target)}` or"
-            " fmemory.open()",
-            CANNOT_OPEN,
-        )
+        raise Failure(_absent(target), CANNOT_OPEN)
     if not is_url(target) and place.is_file() and not _is_database(place):
         advice = ""
         if {".jsonl", ".json", ".gz"} & set(place.suffixes):
@@ -182,6 +185,13 @@ def reading(given: str | None) -> Iterator[JournalBackend]:
         yield memory
 
 
+def _absent(target: str) -> str:
+    return (
+        f"no store in {shown(target)}; create one with `fmemory import … -s {quote(shown(target))}`"
+        " or fmemory.open()"
+    )
+
+
 @contextmanager
 def writing(given: str | None, *, create: bool = True) -> Iterator[JournalBackend]:
     """The store, opened for writing; created if it was named and is not there, unless told not."""
@@ -195,6 +205,11 @@ def _opened(target: str, *, create: bool, read_only: bool) -> Iterator[JournalBa
 
     try:
         memory = fmemory.open(target, create=create, read_only=read_only)
+    except fmemory.NotFound as error:
+        words = str(error)
+        if not is_url(target) and Path(target).is_dir():
+            words = f"no store in {target}: what is there is something else"
+        raise Failure(words, CANNOT_OPEN) from error
     except (fmemory.MemoryBackendError, OSError) as error:
         raise Failure(str(error), CANNOT_OPEN) from error
     with memory:

@@ -12,14 +12,15 @@ from fmemory_tools._failure import Failure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s+ago", re.IGNORECASE)
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)(?:\s+ago)?", re.IGNORECASE)
+_DATED = re.compile(r"\d{4,5}-\d\d-\d\d(?:[T ].+)?", re.DOTALL)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNITS = {
     "sec": "s", "secs": "s", "second": "s", "seconds": "s",
     "min": "m", "mins": "m", "minute": "m", "minutes": "m",
     "hour": "h", "hours": "h", "day": "d", "days": "d", "week": "w", "weeks": "w",
 }  # fmt: skip
-_FORMS = "2026-02-10T21:54, 2026-02-10T21:54:53Z or '10m ago'"
+_FORMS = "2026-02-10, 2026-02-10T21:54, 2026-02-10T21:54:53Z or '10m ago'"
 
 
 def parse_place(text: str, option: str) -> int | datetime:
@@ -35,6 +36,9 @@ def parse_place(text: str, option: str) -> int | datetime:
 
 def parse_time(text: str, option: str, *, also: str = "", now: datetime | None = None) -> datetime:
     """The aware UTC time that `text` names; without a zone it is local time.
+
+    A date alone is its first moment, and `10m` is `10m ago`. Times as commands show them can be
+    given back.
 
     >>> parse_time("2026-02-10T21:54:53Z", "--since").isoformat()
     '2026-02-10T21:54:53+00:00'
@@ -52,7 +56,7 @@ def parse_time(text: str, option: str, *, also: str = "", now: datetime | None =
         if seconds is not None:
             with suppress(OverflowError):
                 return (now or datetime.now(UTC)) - timedelta(seconds=float(ago[1]) * seconds)
-    if "T" in text:
+    if _DATED.fullmatch(text.strip()):
         with suppress(ValueError, OverflowError):
             return datetime.fromisoformat(text.strip()).astimezone(UTC)
     raise Failure(f"{option}: expected {also}a time like {_FORMS}, got {text!r}")

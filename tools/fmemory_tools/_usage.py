@@ -111,7 +111,10 @@ def _words(error: Any, kinds: Sequence[str]) -> str:
         return f"there is no command {quoted[0]}" + (f" (did you mean {meant}?)" if meant else "")
     extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message)
     if extra:
-        return f"expected fewer arguments: {extra[1]} is too much"
+        hint = "; a store is named with -s" if Path(extra[1]).exists() else ""
+        return f"expected fewer arguments: {extra[1]} is too much{hint}"
+    if message.startswith("Missing command"):
+        return "expected a command, got none"
     if getattr(error, "param", None) is not None:
         return f"{_label(error.param)}: {message.rstrip('.')}"
     return message.rstrip(".")

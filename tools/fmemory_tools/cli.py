@@ -111,6 +111,14 @@ import_app.command("fiddlesticks", cls=Command, epilog=imports.FIDDLESTICKS_EPIL
 app.add_typer(import_app, name="import")
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"fmemory {version_of('fmemory')}")
+        raise typer.Exit
+
+
 @app.callback()
 def fmemory(
     ctx: typer.Context,
@@ -118,14 +126,15 @@ def fmemory(
         str | None,
         typer.Option("-s", "--store", metavar="PATH", help=STORE_HELP, show_default=False),
     ] = None,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
+        ),
+    ] = False,
 ) -> None:
     """Look into the memory of an agent: what it wrote, when, in which run, and why."""
-    if version:
-        from importlib.metadata import version as version_of
-
-        typer.echo(f"fmemory {version_of('fmemory')}")
-        raise typer.Exit
+    del version  # Its callback has ended the command.
     if store is not None and isinstance(ctx.command, TyperGroup):
         # The store may be named before the command as well as after it.
         ctx.default_map = _defaults(ctx.command, {"store": store})

@@ -20,7 +20,13 @@ from crc32c import crc32c
 from fmemory.journals._jsonl.lines import parse_header
 from fmemory.journals._jsonl.salvage_lines import Line, LineReader, Unsure, assembled
 from fmemory.journals._jsonl.scan import judge, scan, seq_of
-from fmemory.journals._jsonl.store import README_NAME, TIP_NAME, events_name, list_folder
+from fmemory.journals._jsonl.store import (
+    README_NAME,
+    TIP_NAME,
+    check_version,
+    events_name,
+    list_folder,
+)
 from fmemory.journals._jsonl.values import CRC_TAIL_BYTES
 from fmemory_segments import FileSystem
 from fmemory_segments._crc_inverse import seed_of
@@ -97,6 +103,7 @@ class JsonlSalvage:
             data, _ = self._bytes(events_name(first_seq), HEADER_BYTES_MAX)
             header = parse_header(_first_line(data))
             if header is not None:
+                check_version(header, self._folder / events_name(first_seq))
                 votes[bytes.fromhex(header.store_id)] += 1
         if votes:
             return votes.most_common(1)[0][0]

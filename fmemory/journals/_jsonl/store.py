@@ -277,6 +277,21 @@ class OpenedEvents(NamedTuple):
     header_bytes: int
 
 
+def check_version(header: HeaderFields, path: Path) -> None:
+    """Refuse a file that a newer version wrote.
+
+    Raises:
+        UnsupportedFormat: It did.
+    """
+    if header.version != FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"format: expected version {FORMAT_VERSION}, got {header.version} ({path}); nothing "
+            "was changed; use a newer version of fmemory",
+            reason=LogReason.NEWER_FORMAT,
+            path=path,
+        )
+
+
 def open_events(
     fs: FileSystem, folder: Path, first_seq: int, *, write: bool, store_id: bytes | None
 ) -> OpenedEvents:
@@ -298,13 +313,7 @@ def open_events(
     header = parse_header(line) if newline else None
     if header is None:
         raise _bad_header(path, _header_evidence(line), first_seq)
-    if header.version != FORMAT_VERSION:
-        raise UnsupportedFormat(
-            f"format: expected version {FORMAT_VERSION}, got {header.version} ({path}); nothing "
-            "was changed; open it with a newer version of fmemory",
-            reason=LogReason.NEWER_FORMAT,
-            path=path,
-        )
+    check_version(header, path)
     found_id = bytes.fromhex(header.store_id)
     if store_id is not None and found_id != store_id:
         raise _bad_header(

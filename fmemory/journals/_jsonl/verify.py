@@ -46,7 +46,7 @@ from fmemory_segments._catalog import reading
 from fmemory_segments._stream_index import RevisionGap
 from fmemory_segments._tip import TIP_BYTES, Tip, damaged_slots, parse_tip
 from fmemory_segments._walk import read_exactly
-from fmemory_segments.errors import LogCorrupt, UnsupportedFormat
+from fmemory_segments.errors import LogCorrupt
 from fmemory_segments.event import ZERO_CHAIN
 
 _decode_row: Final = msgspec.json.Decoder(RowFields).decode
@@ -60,6 +60,7 @@ def verify_folder(fs: FileSystem, folder: Path, pinned: Pinned = None) -> list[F
 
     Raises:
         LogReadFailed: The system could not read.
+        UnsupportedFormat: A newer version wrote a file; nothing is known of what is in it.
 
     Cost: O(bytes): everything is parsed and hashed.
     """
@@ -140,7 +141,7 @@ class _Check:
         store_id = self._store_id or None
         try:
             opened = open_events(self._fs, self._folder, first_seq, write=False, store_id=store_id)
-        except (LogCorrupt, UnsupportedFormat) as error:
+        except LogCorrupt as error:
             self._tell(error.reason, str(error), file=name, offset=0, first_seq=first_seq)
             self._is_whole = False
             return

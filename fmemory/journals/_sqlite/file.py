@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -54,6 +54,7 @@ CREATE INDEX IF NOT EXISTS fmemory_events_erased ON fmemory_events (seq) WHERE e
 CREATE INDEX IF NOT EXISTS fmemory_events_erased_by_stream ON fmemory_events (stream, seq)
     WHERE erased;
 """
+_VERSION: Final = "SELECT value FROM fmemory_log WHERE key = 'schema_version'"
 FIDDLESTICKS_TABLES: Final = frozenset({"sessions", "transcript_messages", "features"})
 STORE_ID_BYTES: Final = 16
 FIRST_PAUSE_S: Final = 0.000_05
@@ -189,7 +190,7 @@ def check_version(database: sqlite3.Connection, path: Path) -> None:
     Raises:
         StorageError: They have another version.
     """
-    row = database.execute("SELECT value FROM fmemory_log WHERE key = 'schema_version'").fetchone()
+    row = database.execute(_VERSION).fetchone()
     found = None if row is None else row[0]
     if found != SCHEMA_VERSION:
         raise StorageError(
@@ -198,6 +199,24 @@ def check_version(database: sqlite3.Connection, path: Path) -> None:
             path=str(path),
             reason=Reason.UNKNOWN_FORMAT,
         )
+
+
+def refuse_newer(path: Path) -> None:
+    """Refuse a file in which a newer version made the tables, as far as that can be read.
+
+    Makes no file beside it, and takes whatever else is wrong for damage.
+
+    Raises:
+        StorageError: They are of a newer version.
+    """
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+    with (
+        suppress(sqlite3.Error, UnicodeDecodeError),
+        closing(sqlite3.connect(uri, uri=True)) as database,
+    ):
+        row = database.execute(_VERSION).fetchone()
+        if row is not None and isinstance(row[0], int) and row[0] > SCHEMA_VERSION:
+            check_version(database, path)
 
 
 def store_id(database: sqlite3.Connection, path: Path) -> bytes:

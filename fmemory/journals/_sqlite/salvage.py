@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from fmemory.errors import NotFound, Reason, StorageError
+from fmemory.journals._sqlite.file import refuse_newer
 from fmemory.journals._sqlite.pages import Cell, Pages, end_of_column, values_of
 from fmemory.journals._tables.event_table import stream_key, stream_of
 from fmemory_segments import Erased, StoredEvent
@@ -47,10 +48,11 @@ class SqliteSalvage:
 
         Raises:
             NotFound: No log ever lived in it.
-            StorageError: The file cannot be opened.
+            StorageError: The file cannot be opened, or a newer version made its tables.
 
         Cost: O(bytes); memory of 32 bytes an event, and one event.
         """
+        refuse_newer(self._path)
         try:
             pages = Pages(self._path)
         except OSError as error:

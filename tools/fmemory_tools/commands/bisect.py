@@ -73,9 +73,9 @@ def bisect(
     The state after --ok and that after --bad are looked at first, then one for each halving of
     the session's events between them. What --exec prints goes to standard error.
     """
-    from fmemory import replay
+    from fmemory import ContractError, replay
     from fmemory_tools._console import print_json
-    from fmemory_tools._failure import FINDING
+    from fmemory_tools._failure import FINDING, Failure
     from fmemory_tools._sessions import choose_session, view_at
     from fmemory_tools._store import reading
 
@@ -92,7 +92,13 @@ def bisect(
             assert command is not None
             check = exec_check(session_id, command)
         progress = None if json else _tell_step
-        found = replay.bisect(memory, session_id, ok=ok, bad=bad, check=check, progress=progress)
+        try:
+            found = replay.bisect(
+                memory, session_id, ok=ok, bad=bad, check=check, progress=progress
+            )
+        except ContractError as error:
+            in_options = str(error).startswith(("ok: ", "bad: "))
+            raise Failure(f"--{error}" if in_options else str(error)) from error
     if json:
         print_json(found.to_dict())
     else:

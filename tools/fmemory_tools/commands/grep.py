@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fmemory_tools._options import JsonOption, SessionOption, StoreOption, UtcOption, examples
+from fmemory_tools._options import JsonOption, StoreOption, UtcOption, WithinSessionOption, examples
 from fmemory_tools._usage import whole_number
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def grep(
             " of your own); can be repeated.",
         ),
     ] = None,
-    session: SessionOption = None,
+    session: WithinSessionOption = None,
     actor: Annotated[
         str | None, typer.Option("--actor", metavar="WHO", help="Only what this actor wrote.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fmemory_tools._options import JsonOption, SessionOption, StoreOption, examples
+from fmemory_tools._options import JsonOption, StoreOption, WithinSessionOption, examples
 
 EPILOG = examples(
     "fmemory html -o replay.html",
@@ -27,7 +27,7 @@ def html(
             show_default=False,
         ),
     ] = None,
-    session: SessionOption = None,
+    session: WithinSessionOption = None,
     output: Annotated[
         Path | None,
         typer.Option(

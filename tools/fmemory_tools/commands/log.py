@@ -16,9 +16,9 @@ from fmemory_tools._options import (
     DAMAGE_NOTE,
     JsonOption,
     NamespaceOption,
-    SessionOption,
     StoreOption,
     UtcOption,
+    WithinSessionOption,
     examples,
 )
 from fmemory_tools._usage import whole_number
@@ -42,7 +42,7 @@ def log(
     show_all: Annotated[
         bool, typer.Option("--all", help="Show all events instead of the last 50.")
     ] = False,
-    session: SessionOption = None,
+    session: WithinSessionOption = None,
     stream: Annotated[
         str | None,
         typer.Option("--stream", metavar="A/B", help="Only this stream, labels joined by '/'."),
@@ -81,7 +81,7 @@ def log(
 ) -> None:
     """Show the events, the newest last.
 
-    A time is like 2026-02-10T21:54 (local), 2026-02-10T21:54:53Z or '10m ago'.
+    A time is like 2026-02-10, 2026-02-10T21:54 (local), 2026-02-10T21:54:53Z or '10m ago'.
 
     --since and --until go by the time that is shown: when it happened for imported events, when
     it was recorded for all others.

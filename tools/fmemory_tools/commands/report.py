@@ -10,9 +10,9 @@ import typer
 from fmemory_tools._options import (
     DAMAGE_NOTE,
     JsonOption,
-    SessionOption,
     StoreOption,
     UtcOption,
+    WithinSessionOption,
     examples,
 )
 
@@ -39,7 +39,7 @@ def report(
             show_default=False,
         ),
     ] = None,
-    session: SessionOption = None,
+    session: WithinSessionOption = None,
     html: Annotated[
         Path | None,
         typer.Option(

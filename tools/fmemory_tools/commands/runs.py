@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fmemory_tools._options import JsonOption, SessionOption, StoreOption, UtcOption, examples
+from fmemory_tools._options import JsonOption, StoreOption, UtcOption, WithinSessionOption, examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ EPILOG = examples(
 
 
 def runs(
-    session: SessionOption = None,
+    session: WithinSessionOption = None,
     actor: Annotated[
         str | None, typer.Option("--actor", metavar="NAME", help="Only runs of this actor.")
     ] = None,

@@ -42,7 +42,8 @@ def tail(
             "--count",
             metavar="N",
             parser=whole_number("--count"),
-            help="Stop after N events.",
+            help="Stop after N events; without --from those are the last N, as far as there are"
+            " so many of 10.",
             show_default=False,
         ),
     ] = None,
@@ -80,7 +81,8 @@ def tail(
         newest = newest_seq(memory)
         if after is not None and after > newest + 1:
             tell(f"waiting for event {after}: the newest is {newest}")
-        begin = max(0, newest - EVENTS_BEFORE) if after is None else after - 1
+        before = EVENTS_BEFORE if count is None or awaited else min(count, EVENTS_BEFORE)
+        begin = max(0, newest - before) if after is None else after - 1
         columns = None
         if not json:
             sample = readable(

@@ -113,23 +113,29 @@ def findings_of(target: str, heads: Sequence[Head] = ()) -> Sequence[Finding]:
 
     Raises:
         Failure: It names no store, or a database that does not open.
+        StorageError: It cannot be read, or a newer version wrote it.
     """
     from fmemory._engine.erasure import undeleted
     from fmemory.config import FilesystemConfig, SegmentsConfig
     from fmemory.journals._jsonl.verify import verify_folder
+    from fmemory.journals._segments import raise_translated
+    from fmemory_segments.errors import LogError
     from fmemory_segments.filesystem import PosixFileSystem
     from fmemory_segments.verify import verify_store
     from fmemory_tools._store import config_of, reading
 
     found: Sequence[Finding]
-    match config_of(target):
-        case SegmentsConfig(root=root):
-            found = verify_store(PosixFileSystem(), Path(root), heads)
-        case FilesystemConfig(root=root):
-            found = verify_folder(PosixFileSystem(), Path(root), heads)
-        case _:
-            with reading(target) as memory:
-                return memory.verify(heads or None)
+    try:
+        match config_of(target):
+            case SegmentsConfig(root=root):
+                found = verify_store(PosixFileSystem(), Path(root), heads)
+            case FilesystemConfig(root=root):
+                found = verify_folder(PosixFileSystem(), Path(root), heads)
+            case _:
+                with reading(target) as memory:
+                    return memory.verify(heads or None)
+    except LogError as error:
+        raise_translated(error)
     if any(one.damage for one in found):
         return found
     # Whole bytes may still lack data that nothing deletes: that only the log's meaning tells.
