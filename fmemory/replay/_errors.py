@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fmemory._engine.types import EventType
-from fmemory.replay._facts import Fact, MessageFact, StepFact, copied_upto
+from fmemory.replay._facts import Fact, MessageFact, StepFact, copied_upto, time_ns
 from fmemory.replay._failures import Answer
 from fmemory.replay._words import arguments_of, line_of, short
 from fmemory.replay.models import EventLine, ToolError, UnansweredCall
@@ -32,6 +32,14 @@ class _First:
     missing: int = AROUND
 
 
+class _Failure(NamedTuple):
+    """A failed call, to be put in order with those of other sessions."""
+
+    time_ns: int
+    seq: int
+    error: ToolError
+
+
 class _Made(NamedTuple):
     """A tool call that waits for its answer."""
 
@@ -44,12 +52,12 @@ class _Made(NamedTuple):
 
 @dataclass(slots=True)
 class _Failures:
-    """What failed in a run, as its messages tell, and as its steps do."""
+    """What failed in a run, as its messages tell, and as its steps do; by event."""
 
-    error_count: int = 0
+    errors: list[_Failure] = field(default_factory=list)
     first: _First | None = None
     has_steps: bool = False
-    step_error_count: int = 0
+    step_errors: list[_Failure] = field(default_factory=list)
     first_step: _First | None = None
 
 
@@ -97,12 +105,13 @@ class Calls:
         self._before.append(fact)
 
     @property
-    def count(self) -> int:
-        """How many calls failed."""
-        return sum(
-            one.step_error_count if one.has_steps else one.error_count
+    def errors(self) -> list[tuple[int, int, ToolError]]:
+        """All calls that failed, with time and event of each, in no order."""
+        return [
+            error
             for one in self._failures.values()
-        )
+            for error in (one.step_errors if one.has_steps else one.errors)
+        ]
 
     @property
     def first(self) -> tuple[ToolError, Fact, tuple[EventLine, ...]] | None:
@@ -140,9 +149,10 @@ class Calls:
             made = waiting.pop() if waiting else None
             if in_scope and answer.failed:
                 failures = self._failures_of(fact)
-                failures.error_count += 1
+                error = self._error(fact, answer, made)
+                failures.errors.append(_Failure(time_ns(fact.event), fact.event.seq, error))
                 if failures.first is None:
-                    failures.first = self._begin(fact, self._error(fact, answer, made))
+                    failures.first = self._begin(fact, error)
         for call in calls:
             made = _Made(fact.event.seq, call.id, call.name, bytes(call.arguments), in_scope)
             self._waiting.setdefault(call.id, []).append(made)
@@ -156,19 +166,19 @@ class Calls:
         failures.has_steps = True
         if not step.answer.failed:
             return
-        failures.step_error_count += 1
+        tool, _, arguments = step.action.strip().partition(" ")
+        error = ToolError(
+            seq=fact.event.seq,
+            session_id=self.session_id,
+            call_seq=self._said,
+            call_id=None,
+            tool=short(tool),
+            arguments=short(arguments),
+            words=short(step.answer.words),
+            marked=False,
+        )
+        failures.step_errors.append(_Failure(time_ns(fact.event), fact.event.seq, error))
         if failures.first_step is None:
-            tool, _, arguments = step.action.strip().partition(" ")
-            error = ToolError(
-                seq=fact.event.seq,
-                session_id=self.session_id,
-                call_seq=self._said,
-                call_id=None,
-                tool=short(tool),
-                arguments=short(arguments),
-                words=short(step.answer.words),
-                marked=False,
-            )
             failures.first_step = self._begin(fact, error)
 
     def _failures_of(self, fact: Fact) -> _Failures:

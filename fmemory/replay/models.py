@@ -281,6 +281,7 @@ class RunReport(Model, frozen=True):
         first_error: The first tool call that failed; None if none did.
         around: The event that tells so, and the five before and after it in its session.
         tool_error_count: All tool calls that failed, those aside that a fork copied.
+        errors: These calls, by the time of their answers.
         unanswered: Tool calls that nothing answers, those aside that a fork copied.
         flips: Features that began to pass or stopped, in order.
         regressions: Features that passed and then did not.
@@ -304,6 +305,7 @@ class RunReport(Model, frozen=True):
     first_error: ToolError | None = None
     around: tuple[EventLine, ...] = ()
     tool_error_count: int = 0
+    errors: tuple[ToolError, ...] = ()
     unanswered: tuple[UnansweredCall, ...] = ()
     flips: tuple[FeatureFlip, ...] = ()
     regressions: tuple[Regression, ...] = ()

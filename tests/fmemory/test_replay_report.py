@@ -9,7 +9,15 @@ from typing import cast
 import pytest
 
 import fmemory
-from fmemory import ContractError, JournalBackend, LogBackend, Message, NewEvent, NotFound
+from fmemory import (
+    ContractError,
+    JournalBackend,
+    LogBackend,
+    Message,
+    NewEvent,
+    NotFound,
+    SessionManifest,
+)
 from fmemory.journal import Blob, Draft
 from fmemory.replay import RunReport, report
 from tests.fmemory.copy_tools import KINDS, opened_memories, target_of
@@ -173,6 +181,28 @@ def test_a_run_of_records_only_is_reported(memory: JournalBackend) -> None:
     found = report(memory, "r")
     assert (found.session_id, found.run_id, found.event_count) == (None, "r", 1)
     assert [one.words for one in found.notes] == ["alone"]
+
+
+def test_all_failures_are_told_in_the_order_of_their_times(memory: JournalBackend) -> None:
+    session, agent = memory.session("s"), memory.session("s.agent-1")
+    session.save_manifest(
+        SessionManifest("s", "main", "o", metadata={"sub_agent_session_ids": ["s.agent-1"]})
+    )
+    said: list[int] = []
+    for number, one in enumerate((session, agent, session, agent)):
+        one.append_transcript_messages(called(f"c{number}", f"step {number}"))
+        is_error = number != 2
+        one.append_transcript_messages(answered(f"c{number}", f"no {number}", is_error=is_error))
+        said.append(memory.head().seq)
+
+    found = report(memory, session_id="s")
+
+    assert [(one.seq, one.words) for one in found.errors] == [
+        (said[number], f"no {number}") for number in (0, 1, 3)
+    ]
+    assert found.first_error == found.errors[0]
+    assert found.tool_error_count == 3
+    assert report(memory, session_id="s.agent-1").errors == found.errors[1:]
 
 
 def test_the_failure_of_a_message_without_a_call_is_a_failure(memory: JournalBackend) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import fmemory
 from fmemory import NewEvent
+from tests.fmemory.replay_stores import answered, called
 from tests.tools.helpers import Command, change_one_byte, only_line
 
 PROGRESS, MESSAGE, FEATURES = "progress", "message", "features"
@@ -160,3 +161,17 @@ def test_many_damaged_events_are_named_once_and_as_ranges(tmp_path: Path, run: C
 
     assert result.exit_code == 1
     assert "events 1 to 2, 4 to 6, 8 are damaged" in only_line(result.stderr)
+
+
+def test_answers_that_cannot_be_read_are_not_called_missing_without_a_word(
+    store: Path, run: Command
+) -> None:
+    with fmemory.open(store) as memory:
+        memory.append_transcript_messages("login", called("c9", "pytest"))
+        memory.append_transcript_messages("login", answered("c9", "all is well"))
+    change_one_byte(store, b"all is well")
+
+    shown = run("report", "login", "-s", store).stdout
+
+    assert "unanswered tool calls: 1\n  12  Bash pytest\n" in shown
+    assert "  answers may be in what cannot be read: event 13\n" in shown

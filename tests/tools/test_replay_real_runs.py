@@ -149,6 +149,8 @@ def test_the_command_shows_the_failure_in_eighty_columns(
     assert "in sub-agent 491e126e-1e71-469c-ade2-fcc8af567c74.agent-afb92ff" in shown.stdout
     assert "Read /home/dev/projects/spotter\n" in shown.stdout
     assert "EISDIR: illegal operation on a directory, read" in shown.stdout
+    at = lines.index("further errors: 2")
+    assert [line.split()[0] for line in lines[at + 1 : at + 3]] == ["69", "70"]
 
 
 def test_the_commands_shown_run(file: Path, run: Command) -> None:

@@ -24,6 +24,7 @@ from fmemory_tools._console import (
     print_whole,
     width,
 )
+from fmemory_tools._sessions import name_some
 from fmemory_tools._store import store_option
 from fmemory_tools._summary import shorten, show_stream
 from fmemory_tools._times import show_time
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
 LINES_MAX = 10
 """Lines of one part; how many more there are is said."""
 TEXT_LINES_MAX = 4
+CALL_CELLS = 32
 _MANIFEST_TYPES = frozenset(
     {"session_initialized", "session_forked", "manifest_saved", "event_lost"}
 )
+_ANSWER_TYPES = frozenset({"transcript_appended", "event_lost", ""})
 
 
 def print_report(report: RunReport, *, store: str | None, utc: bool) -> None:
@@ -158,6 +161,22 @@ def _print_error(report: RunReport, *, utc: bool) -> None:
     if not error.marked:
         print_line(("not marked as an error; its text says so", FAINT), indent=10)
     _print_around(report.around, error.seq, utc=utc)
+    _print_further(report)
+
+
+def _print_further(report: RunReport) -> None:
+    """The other failed calls: of many the newest, as what broke a run is mostly late."""
+    further = [one for one in report.errors if one is not report.first_error]
+    if not further:
+        return
+    print_heading(f"further errors: {len(further)}")
+    hidden = max(0, len(further) - LINES_MAX)
+    if hidden:
+        print_line((f"  ({hidden} before these; --json has them)", FAINT))
+    for one in further[hidden:]:
+        call = fit(f"{one.tool or 'a call that is not in the log'} {one.arguments}", CALL_CELLS)
+        said = shorten(one.words) or "(no text)"
+        print_line((f"  {one.seq}  ", NUMBER), f"{call}  ", (said, BAD))
 
 
 def _print_around(lines: Sequence[EventLine], seq: int, *, utc: bool) -> None:
@@ -183,6 +202,11 @@ def _print_unanswered(report: RunReport) -> None:
     for call in report.unanswered[:LINES_MAX]:
         print_line((f"  {call.seq}  ", NUMBER), call.tool, f" {call.arguments}")
     _more(len(report.unanswered), "calls")
+    first = report.unanswered[0].seq
+    hidden = [one for one in report.unreadable if one.seq > first and one.type in _ANSWER_TYPES]
+    if hidden:
+        seqs = name_some([str(one.seq) for one in hidden])
+        print_line((f"answers may be in what cannot be read: event {seqs}", FAINT), indent=2)
 
 
 def _print_features(report: RunReport) -> None:

@@ -42,7 +42,7 @@ function findings(report, session) {
   const rows = [];
   const add = (name, title, ...children) => rows.push(el("li", { class: name }, el("span", { class: "what" }, title), el("div", null, ...children)));
   if (report.run_id !== null && session.runs.length > 1) add("", "report of", said(report.run_id, "b"), " ", report.first_seq ? link(report.first_seq) : null);
-  if (report.first_error) firstError(report, add);
+  if (report.first_error) firstError(report, add, rows);
   report.regressions.slice(0, SOME).forEach((one) => add("bad", "regression", ...regression(one)));
   const further = report.regressions.slice(SOME);
   if (further.length) rows.push(el("li", null, fold("more", [count(further.length, "more regression")], () => further.map((one) => el("div", null, ...regression(one))))));
@@ -66,11 +66,15 @@ function regression(one) {
   return made;
 }
 
-function firstError(report, add) {
+function firstError(report, add, rows) {
   const error = report.first_error;
   const tool = [el("span", { class: "tool-name" }, shown(error.tool || "tool")), " ", said(firstLine(error.arguments, 100), "span", "mono faint")];
   const all = report.tool_error_count > 1 ? el("span", { class: "faint" }, " · " + count(report.tool_error_count, "error") + " in all") : null;
   add("bad", "first error", link(error.seq), " ", ...tool, all, el("div", { class: "mono bad" }, said(firstLine(error.words, 240))));
+  const first = report.errors.findIndex((one) => one.seq === error.seq);
+  const further = report.errors.filter((_, number) => number !== first);
+  const row = (one) => el("div", null, link(one.seq), " ", shown(one.tool || "tool"), " ", said(firstLine(one.arguments, 100), "span", "mono faint"));
+  if (further.length) rows.push(el("li", null, fold("more", [count(further.length, "further error")], () => further.map(row))));
 }
 
 function flipTable(flips) {
