@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from fmemory._audit import Audit, audit
+from fmemory._process import process_event_id
 from fmemory._receipt import Receipt
 from fmemory.errors import MemoryBackendError
 from fmemory.session_models import (
@@ -269,7 +270,8 @@ class Session(SessionView):
         """A block whose writes belong to one run, and whose outcome is recorded.
 
         Entering records a checkpoint "in progress", leaving one "succeeded", and an exception one
-        "failed" with its type and message, before it goes on. Use `with` or `async with`.
+        "failed" with its type and message, before it goes on. Use `with` or `async with`. The id of
+        the first event names this process, so that `replay.runs` can tell when it is gone.
 
         Args:
             run_id: The run; non-empty.
@@ -418,7 +420,7 @@ class Run:
     def __enter__(self) -> Self:
         started = self._begin()
         try:
-            self._session.record_run_checkpoint(started)
+            self._session.record_run_checkpoint(started, event_id=self._event_id())
         except BaseException:
             self._leave()
             raise
@@ -442,7 +444,7 @@ class Run:
     async def __aenter__(self) -> Self:
         started = self._begin()
         try:
-            await self._session.arecord_run_checkpoint(started)
+            await self._session.arecord_run_checkpoint(started, event_id=self._event_id())
         except BaseException:
             self._leave()
             raise
@@ -462,6 +464,10 @@ class Run:
             error.add_note(_unrecorded(failure))
         finally:
             self._leave()
+
+    def _event_id(self) -> str | None:
+        """An id that names this process, where the backend has ids of events."""
+        return process_event_id() if isinstance(self._session, LogSession) else None
 
     def _begin(self) -> RunCheckpoint:
         if self._audit is not None:

@@ -87,6 +87,10 @@ class _Found:
     def sessions_of(self, run_id: str) -> list[str]:
         return [session for session, runs in self.runs.items() if run_id in runs]
 
+    def names_outside(self) -> list[str]:
+        """Runs that wrote before they came to a session, and came to none or to several."""
+        return [run for session, run in self.outside if session is None and self.homes[run] != 1]
+
     def outside_of(self, session_id: str | None, runs: Iterable[str]) -> list[Envelope]:
         """What these runs wrote elsewhere; before a run came to its only session, too."""
         found: list[Envelope] = []
@@ -102,7 +106,7 @@ def find_subject(memory: LogBackend, name: str | None, session_id: str | None) -
 
     Args:
         name: A run or a session; None = all of the session.
-        session_id: The session that the run is to be of.
+        session_id: The session that the run is to be of; empty = of none.
 
     Raises:
         NotFound: There is none.
@@ -181,6 +185,10 @@ def _choose(
     found: _Found, name: str | None, session_id: str | None
 ) -> tuple[str | None, str | None]:
     """Session and run; no run where all of the session is meant."""
+    if session_id == "" and name is not None:
+        if (None, name) in found.outside and found.homes[name] != 1:
+            return None, name
+        raise _missing("run outside of sessions", name, found.names_outside())
     if session_id is not None:
         if session_id not in found.runs:
             raise _missing("session", session_id, found.runs)
@@ -202,7 +210,8 @@ def _choose(
             return name, None
         raise _ambiguous(name, [f"session {name}", *(f"a run of session {one}" for one in of)])
     if len(of) > 1:
-        raise _ambiguous(name, [f"a run of session {one}" for one in of])
+        outside = ["what it wrote before it came to any"] if (None, name) in found.outside else []
+        raise _ambiguous(name, [*(f"a run of session {one}" for one in of), *outside])
     if of:
         return of[0], name
     if (None, name) in found.outside:
@@ -227,7 +236,8 @@ def _missing(kind: str, name: str, known: Iterable[str]) -> NotFound:
 def _ambiguous(name: str, meanings: list[str]) -> ContractError:
     return ContractError(
         f"expected the name of one run or session, got {brief(name)}, which could be"
-        f" {' or '.join(meanings)}; give session_id as well: alone for all of a session",
+        f" {' or '.join(meanings)}; give session_id as well: alone for all of a session,"
+        " empty for a run of none",
         where="name",
         reason=Reason.BAD_VALUE,
     )

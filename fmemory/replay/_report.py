@@ -60,7 +60,8 @@ def report(
 
     Args:
         name: A run or a session, by its whole id; None = the only session.
-        session_id: The session of the run, where several have one of that name; alone, all of it.
+        session_id: The session of the run, where several have one of that name, empty for what it
+            wrote to none; alone, all of it.
 
     Raises:
         NotFound: There is no such run or session.

@@ -19,6 +19,7 @@ from fmemory._engine.raw_events import UNKNOWN
 from fmemory._engine.stored import StoredCheckpoint, StoredProgress, StoredSession, from_ns, from_us
 from fmemory._engine.types import OWN_STREAMS, RECORDS, SESSION, EventType
 from fmemory._model import check_time
+from fmemory._process import ProcessName, process_of
 from fmemory.backend import LogBackend
 from fmemory.errors import ContractError, Reason, brief
 from fmemory.journal import Envelope
@@ -39,7 +40,7 @@ from fmemory_segments import Stream
 
 __all__ = ["Sessions", "runs", "unreadable_of"]
 
-_PROCESS = re.compile(r".*@(?P<host>[^@:]+):(?P<pid>[0-9]{1,9})\Z")
+_ACTOR = re.compile(r".*@(?P<host>[^@:]+):(?P<pid>[0-9]{1,9})\Z")
 _LIVE_NS = 60 * 1_000_000_000
 """A checkpoint recorded within so long of the start it states was written by the run itself."""
 
@@ -161,11 +162,18 @@ class _Run:
     """A run while it is folded."""
 
     key: Key
+    came_seq: int
+    """Its first event there, whatever it wrote elsewhere before."""
     first: Envelope
     last: Envelope
     actor: str | None = None
     reason: str | None = None
     opened: tuple[StoredCheckpoint, Fact] | None = None
+    """The checkpoint that began it."""
+    begun: tuple[StoredCheckpoint, Fact] | None = None
+    """The one that began it last, where it was begun again."""
+    again_seq: int | None = None
+    """What began it again after it had ended."""
     left_note: str | None = None
     closed: StoredCheckpoint | None = None
     event_count: int = 0
@@ -296,7 +304,7 @@ class Sessions:
     def _summary(self, run: _Run) -> RunSummary:
         session = self._sessions.get(run.key[0] or "")
         newest = None if session is None else session.newest
-        is_later = newest is not None and newest.first.seq > run.last.seq
+        is_later = newest is not None and newest.came_seq > run.last.seq
         return _summary(run, newest if is_later else None)
 
     def _place_of(self, event: Envelope) -> _Place:
@@ -315,7 +323,7 @@ class Sessions:
     def _run(self, key: Key, event: Envelope) -> _Run:
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = _Run(key, event, event)
+            run = self._runs[key] = _Run(key, event.seq, event, event)
             session = self._sessions.get(key[0] or "")
             if session is not None:
                 session.newest = run
@@ -375,9 +383,11 @@ class Sessions:
             return run
         run.lacks = None
         if checkpoint.status == "in_progress" and checkpoint.completed_at_us is None:
-            run.closed, run.left_note = None, checkpoint.note
+            if run.closed is not None:
+                run.again_seq = fact.event.seq
+            run.closed, run.left_note, run.begun = None, checkpoint.note, (checkpoint, fact)
             if run.opened is None:
-                run.opened = (checkpoint, fact)
+                run.opened = run.begun
         else:
             run.closed, run.left_note = checkpoint, checkpoint.note
         return run
@@ -501,32 +511,52 @@ def _changed(run: _Run, *, passes: bool) -> tuple[str, ...]:
 
 
 def _status(run: _Run, later: _Run | None) -> tuple[RunState, str | None]:
+    state, evidence = _state(run, later)
+    if run.again_seq is None:
+        return state, evidence
+    again = f"begun again by event {run.again_seq}, after it had ended"
+    return state, again if evidence is None else f"{evidence}; {again}"
+
+
+def _state(run: _Run, later: _Run | None) -> tuple[RunState, str | None]:
     if run.closed is not None:
         status = run.closed.status
         return (RunState.ENDED if status == "in_progress" else RunState(status)), None
     if run.lacks is not None:
         return RunState.OPEN, f"event {run.lacks.seq} may have closed it, and cannot be read"
-    alive = _is_alive(run)
+    process = _process(run)
+    alive = None if process is None else _is_alive(process)
     if alive is False:
-        return RunState.DIED, f"the process {run.actor} is gone"
+        assert process is not None
+        return RunState.DIED, f"its process {process.pid} on {process.host} is gone"
     if later is not None and alive is None:
         return RunState.DIED, f"run {later.key[1]} began after its last event"
     return RunState.OPEN, None
 
 
-def _is_alive(run: _Run) -> bool | None:
-    """Whether the process that wrote the run's beginning lives; None where that cannot be told."""
-    found = None if run.actor is None else _PROCESS.match(run.actor)
-    if found is None or run.opened is None or found["host"] != socket.gethostname():
+def _process(run: _Run) -> ProcessName | None:
+    """The process that began the run; None where nobody said, or it wrote of another time."""
+    if run.begun is None:
         return None
-    checkpoint, fact = run.opened
+    checkpoint, fact = run.begun
     late = fact.event.recorded_at_ns - checkpoint.started_at_us * 1000
     if fact.event.occurred_at_ns is not None or abs(late) > _LIVE_NS:
         return None
+    named = process_of(fact.event.event_id)
+    if named is not None or run.actor is None:
+        return named
+    actor = _ACTOR.match(run.actor)
+    return None if actor is None else ProcessName(actor["host"], int(actor["pid"]))
+
+
+def _is_alive(process: ProcessName) -> bool | None:
+    """Whether a process lives; None where that cannot be told."""
+    if process.host != socket.gethostname():
+        return None
     try:
-        os.kill(int(found["pid"]), 0)
+        os.kill(process.pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except (OSError, OverflowError):
         return True
     return True

@@ -13,8 +13,8 @@ __all__ = ["needed_by", "sieve"]
 
 _GROUPING = frozenset("(|[{")
 """With these in a pattern, nothing in it may be needed."""
-_NUMBER_OR_BOOL = frozenset("0123456789+-.eEtrufals")
-"""Numbers and booleans are stored in another form than they are searched in."""
+_NUMBER_OR_BOOL = frozenset("0123456789+-.etrufals")
+"""Numbers and booleans are stored in another form than they are searched in; in small letters."""
 _OTHER_CASES = frozenset("iksIKS")
 """Letters that have more forms than two: the Kelvin sign, the long s, the dotted and dotless i."""
 _MEANT_OTHERWISE = frozenset("xuUN0123456789")
@@ -48,7 +48,7 @@ def needed_by(pattern: str, *, literal: bool, ignore_case: bool) -> str:
     found = ""
     for run in runs:
         for piece in _without_other_cases(run) if ignore_case else [run]:
-            if len(piece) > len(found) and not _NUMBER_OR_BOOL.issuperset(piece):
+            if len(piece) > len(found) and not _NUMBER_OR_BOOL.issuperset(piece.lower()):
                 found = piece
     return found
 

@@ -62,8 +62,8 @@ class RunSummary(Model, frozen=True):
         actor: Who wrote its first event; None where nobody said.
         reason: Why, of its first event that says so.
         status: How it ended.
-        evidence: What `died` is concluded from; which checkpoint of an `open` run
-            cannot be read; else None.
+        evidence: What `died` is concluded from; which checkpoint of an `open` run cannot be read;
+            which event began it again after it had ended. Else None.
         started_at: Its "in progress" checkpoint's time, else its first event's.
         ended_at: The time of the checkpoint that closes it; None while there is none.
         last_at: Time of its newest event.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from fmemory import (
     JournalBackend,
     LogBackend,
     Message,
+    NotFound,
     ProgressEntry,
     RunCheckpoint,
     RunStatus,
@@ -165,7 +168,85 @@ def test_a_run_whose_process_is_gone_died(memory: JournalBackend) -> None:
         memory.record_run_checkpoint("s", RunCheckpoint.started("r"))
 
     assert only(memory).status is RunState.DIED
-    assert only(memory).evidence == f"the process {actor} is gone"
+    assert only(memory).evidence == f"its process {child.pid} on {socket.gethostname()} is gone"
+
+
+def test_a_run_whose_process_was_killed_died_and_one_that_goes_on_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    program = (
+        "import fmemory, os, sys\n"
+        "memory = fmemory.open(sys.argv[1])\n"
+        "with fmemory.audit(actor='ada'), memory.session('s').run('killed'):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program, str(path)])
+    assert child.wait() == -signal.SIGKILL
+
+    with fmemory.open(path) as memory:
+        told = f"its process {child.pid} on {socket.gethostname()} is gone"
+        assert (only(memory).status, only(memory).evidence) == (RunState.DIED, told)
+        with memory.session("other").run("alive"):
+            assert runs(memory, session_id="other")[0].status is RunState.OPEN
+
+        async def run() -> RunState:
+            async with memory.session("third").run("alive"):
+                return runs(memory, session_id="third")[0].status
+
+        assert asyncio.run(run()) is RunState.OPEN
+
+
+def test_a_copy_of_a_log_elsewhere_says_nothing_of_processes(memory: JournalBackend) -> None:
+    memory.record_run_checkpoint(
+        "s", RunCheckpoint.started("r"), event_id=f"process:elsewhere:1:{0:016x}"
+    )
+
+    assert only(memory).status is RunState.OPEN
+
+
+def test_a_run_that_is_begun_again_says_so(memory: JournalBackend) -> None:
+    session = memory.session("s")
+    for _ in range(2):
+        with session.run("r"):
+            assert only(memory).evidence in (None, "begun again by event 3, after it had ended")
+            assert only(memory).status is RunState.OPEN
+
+    found = only(memory)
+    assert (found.status, found.event_count) == (RunState.SUCCEEDED, 4)
+    assert found.evidence == "begun again by event 3, after it had ended"
+    session.record_run_checkpoint(RunCheckpoint.started("more"))
+    session.record_run_checkpoint(RunCheckpoint.started("more"))
+    assert runs(memory)[-1].evidence is None
+
+
+def test_a_run_that_came_to_its_session_late_began_when_it_came(memory: JournalBackend) -> None:
+    session = memory.session("s")
+    with fmemory.audit(run_id="b"):
+        memory.add_note("what b noted before it came")
+    for run_id in ("a", "b"):
+        with fmemory.audit(run_id=run_id):
+            session.append_transcript_messages([Message("user", "hi")])
+
+    told = {one.run_id: (one.status, one.evidence) for one in runs(memory)}
+    assert told["a"] == (RunState.DIED, "run b began after its last event")
+    for found in (report(memory, "a").runs, report(memory, session_id="s").runs):
+        assert (found[0].status, found[0].evidence) == told["a"]
+
+
+def test_what_a_run_wrote_to_no_session_can_be_reported(memory: JournalBackend) -> None:
+    with fmemory.audit(run_id="r"):
+        memory.add_note("found the cause", id="n1")
+        for session_id in ("A", "B"):
+            memory.append_transcript_messages(session_id, [Message("user", "x")])
+
+    assert [(one.session_id, one.note_count) for one in runs(memory)] == [
+        (None, 1), ("A", 0), ("B", 0),
+    ]  # fmt: skip
+    with pytest.raises(ContractError, match="before it came to any"):
+        report(memory, "r")
+    found = report(memory, "r", session_id="")
+    assert (found.session_id, [one.ids for one in found.notes]) == (None, [("n1",)])
+    with pytest.raises(NotFound, match="there are: r"):
+        report(memory, "q", session_id="")
 
 
 def test_a_process_of_another_machine_is_not_said_to_be_gone(memory: JournalBackend) -> None:

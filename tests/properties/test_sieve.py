@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import re
 import warnings
+from typing import cast
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+import fmemory
+from fmemory import JsonObject, JsonValue, Message, NewEvent, ToolCall
+from fmemory.replay import grep
 from fmemory.replay._sieve import needed_by, sieve
 
 PATTERNS = st.text("abkKs1.?*+^$|()[]{},\\dx4-ſ\u212a\n", max_size=8)
@@ -75,3 +80,39 @@ def test_what_is_needed_is_the_longest_sure_piece(
     pattern: str, literal: bool, ignore_case: bool, needed: str
 ) -> None:
     assert needed_by(pattern, literal=literal, ignore_case=ignore_case) == needed
+
+
+SCALARS = st.sampled_from(
+    [True, False, None, 7, -12, 1e5, 1e-7, 1e22, "true", "False", "1e5", "null", "straße", "ﬁle"]
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "\u212aey", "true"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+WORDS = st.sampled_from(
+    ["true", "false", "ru", "als", "1e", "e+22", "e-07", "-12", "null", "s", "fi"]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(VALUES, min_size=1, max_size=4), WORDS, st.booleans(), st.booleans())
+def test_a_search_finds_with_the_sieve_what_it_finds_without(
+    values: list[object], word: str, is_upper: bool, ignore_case: bool
+) -> None:
+    pattern = word.upper() if is_upper else word
+    with fmemory.open(":memory:") as memory:
+        session = memory.session("s")
+        for value in values:
+            call = ToolCall("c", "Bash", cast("JsonObject", {"value": value}))
+            session.append_transcript_messages([Message("assistant", tool_calls=[call])])
+            session.append([NewEvent("test.said", cast("JsonValue", value))])
+
+        found = grep(memory, pattern, literal=True, ignore_case=ignore_case)
+        with patch("fmemory.replay._grep.sieve", lambda *_, **__: lambda _: True):
+            expected = grep(memory, pattern, literal=True, ignore_case=ignore_case)
+
+    assert found == expected

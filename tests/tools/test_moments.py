@@ -90,3 +90,50 @@ def test_the_moment_is_whole_however_narrow_the_terminal(
 
     assert "event, 11)" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 50
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "transcript A --at 3",
+        "state --session A --at 3",
+        "diff 0 3 --session A",
+        "blame A --at 3",
+        "fork A again --at 3",
+        "bisect --session A --ok 0 --bad 3 --grep m1",
+        "step A --at 3 --json",
+    ],
+)
+def test_a_past_that_is_kept_is_shown_whatever_was_forgotten_of_others(
+    command: str, tmp_path: Path, run: Command
+) -> None:
+    path = tmp_path / "forgotten"
+    with fmemory.open(path) as memory:
+        memory.session("other").append_transcript_messages([Message("user", "gone")])
+        for number in range(3):
+            memory.session("A").append_transcript_messages([Message("user", f"m{number}")])
+        memory.delete_session("other")
+        memory.session("A").append_transcript_messages([Message("user", "m3")])
+        memory.compact(forget_before=memory.head().seq)
+
+    result = run(*command.split(), "-s", path)
+
+    assert result.exit_code == int(command.startswith("diff"))
+    assert result.stderr == ""
+    assert run("state", "--session", "other", "--at", 2, "-s", path).exit_code == 2
+
+
+def test_a_session_without_a_manifest_is_known_by_its_last_deletion(
+    tmp_path: Path, run: Command
+) -> None:
+    path = tmp_path / "lives"
+    with fmemory.open(path) as memory:
+        session = memory.session("A")
+        for text in ("first", "second"):
+            session.append_transcript_messages([Message("user", text)])
+            session.delete()
+
+    for seq, code in ((1, 0), (2, 2), (3, 0), (4, 2)):
+        result = run("state", "--session", "A", "--at", seq, "-s", path)
+        assert result.exit_code == code
+        assert ("is deleted as of event" in result.stderr) == (code == 2)

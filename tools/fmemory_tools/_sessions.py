@@ -51,9 +51,9 @@ def choose_session(
             message says which exist.
     """
     then = memory if view is None else view
-    if given is not None and _is_known(then, given, deleted=view is None):
+    if given is not None and _is_known(memory, view, given, deleted=view is None):
         return given
-    ids = [info.session_id for info in all_sessions(then)]
+    ids = _ids(memory, then)
     matching = ids if given is None else meant_by(ids, given)
     if len(matching) == 1:
         return matching[0]
@@ -64,7 +64,7 @@ def choose_session(
     if view is not None:
         now = [info.session_id for info in all_sessions(memory)]
         later = now if given is None else meant_by(now, given)
-        if not later and given is not None and _is_known(memory, given, deleted=True):
+        if not later and given is not None and _is_known(memory, None, given, deleted=True):
             later = [given]
         if len(later) == 1:
             raise Failure(_not_there(memory, later[0], view.seq, utc=utc))
@@ -81,7 +81,7 @@ def choose_session(
 
 def tell_if_deleted(memory: LogBackend, view: LogView, session_id: str, *, utc: bool) -> None:
     """On stderr that a session is deleted as of a moment, if it is."""
-    if not _is_known(view, session_id, deleted=False):
+    if not _is_known(memory, view, session_id, deleted=False):
         tell(_not_there(memory, session_id, view.seq, utc=utc))
 
 
@@ -133,17 +133,32 @@ def _callers(session_id: str) -> Iterator[str]:
         yield session_id
 
 
-def _is_known(view: LogBackend | LogView, session_id: str, *, deleted: bool) -> bool:
-    """Whether there is such a session; a deleted one still has its history."""
+def _ids(memory: LogBackend, then: LogBackend | LogView) -> list[str]:
+    """The sessions of a moment; those of now where it is not kept which there were."""
+    from fmemory import HistoryCompacted
+
+    try:
+        return [info.session_id for info in all_sessions(then)]
+    except HistoryCompacted:
+        return [info.session_id for info in all_sessions(memory)]
+
+
+def _is_known(memory: LogBackend, view: LogView | None, session_id: str, *, deleted: bool) -> bool:
+    """Whether there is such a session at a moment; a deleted one still has its history.
+
+    Other sessions are not asked: of one that is forgotten nobody could say whether it was there.
+    """
     from fmemory import LogCorrupt
 
     try:
-        found = view.load_bootstrap_state(session_id)
+        found = (view or memory).load_bootstrap_state(session_id)
     except LogCorrupt:
         return True
     if found.revision == 0 or found.manifest is not None or deleted:
         return found.revision > 0
-    return any(info.session_id == session_id for info in all_sessions(view))
+    ends = memory.events(stream=("session", session_id), types=("session_deleted",))
+    last = max((one.revision for one in ends if one.revision <= found.revision), default=0)
+    return last < found.revision
 
 
 def _not_there(memory: LogBackend, session_id: str, seq: int, *, utc: bool) -> str:

@@ -85,7 +85,7 @@ def _report(memory: LogBackend, name: str | None, session: str | None, *, utc: b
     from fmemory_tools._named import ask_by_name
     from fmemory_tools._sessions import choose_session
 
-    if session is not None or name is None:
+    if session or name is None:
         session = choose_session(memory, session, utc=utc)
     of = session
     return ask_by_name(memory, name, of, lambda one: replay.report(memory, one, session_id=of))
