@@ -15,7 +15,7 @@ import msgspec
 
 from fmemory._json_values import JsonObject, JsonValue
 from fmemory._message_parts import text_of_blocks
-from fmemory.replay._parts import Answer
+from fmemory.replay._parts import Answer, Call
 from fmemory.replay._parts import parts_of as read_parts
 
 __all__ = ["EXACT_INTEGER_MAX", "exact", "parts_of"]
@@ -37,8 +37,9 @@ def parts_of(message: JsonObject) -> list[JsonValue]:
     [['result', 'c1', '4', False]]
     """
     blocks = _list(message.get("blocks"))
-    answers = read_parts(message).answers
-    found = list(_parts_of_blocks(blocks, iter(answers)))
+    said = read_parts(message)
+    answers, calls = said.answers, _Calls(message, said.calls)
+    found = list(_parts_of_blocks(blocks, iter(answers), calls))
     content = message.get("content")
     text = content if isinstance(content, str) else ""
     is_said = _is_said(text, blocks, found)
@@ -49,10 +50,7 @@ def parts_of(message: JsonObject) -> list[JsonValue]:
         found.insert(0, _answer(answers[0], text or text_of_blocks(blocks)))
     elif text and not is_said:
         found.insert(0, ["text", text])
-    called = {part[1] for part in found if part[0] == "call"}
-    for call in _list(message.get("tool_calls")):
-        if isinstance(call, dict) and call.get("id") not in called:
-            found.append(["call", call["id"], call["name"], exact(call["arguments"])])
+    found += calls.left()
     if len(found) > 1:
         found = [part for part in found if part[0] not in _TEXTS or str(part[1]).strip()]
     return cast("list[JsonValue]", found)
@@ -73,14 +71,52 @@ def exact(value: JsonValue) -> JsonValue:
     return value
 
 
+class _Calls:
+    """The calls of a message, each to be shown once: where a block makes it, or else at the end."""
+
+    def __init__(self, message: JsonObject, calls: Sequence[Call]) -> None:
+        blocks = _list(message.get("blocks"))
+        named = _list(message.get("tool_calls")) or any(map(_is_call, blocks))
+        # Without such, a call is an action beside the message, which the page shows as a step.
+        self._calls = list(calls) if named else []
+
+    def of(self, block: JsonObject) -> list[JsonValue] | None:
+        """The part of a block that makes a call; None if another made it before."""
+        call_id = _id(block.get("id")) or ""
+        for number, call in enumerate(self._calls):
+            if call.id == call_id:
+                del self._calls[number]
+                return _call(call)
+        return None
+
+    def left(self) -> list[list[JsonValue]]:
+        """The parts of all that no block makes."""
+        return list(map(_call, self._calls))
+
+
+def _is_call(block: JsonValue) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_use"
+
+
+def _call(call: Call) -> list[JsonValue]:
+    return ["call", call.id or None, call.name, exact(call.arguments)]
+
+
 def _parts_of_blocks(
-    blocks: Sequence[JsonValue], answers: Iterator[Answer]
+    blocks: Sequence[JsonValue], answers: Iterator[Answer], calls: _Calls
 ) -> Iterator[list[JsonValue]]:
     """The parts of blocks; the answers are those of the blocks that hold a result, in order.
 
     What an assistant says answers nothing: there such a block is shown as any other.
     """
     for block in blocks:
+        if isinstance(block, dict) and block.get("type") == "tool_use":
+            call = calls.of(block)
+            if call is not None:
+                yield call
+            if call is None or not isinstance(block.get("name"), str):
+                yield ["other", exact(block)]  # what of it is no call is shown as well
+            continue
         if isinstance(block, dict) and block.get("type") == "tool_result":
             answer = next(answers, None)
             if answer is not None:
@@ -112,8 +148,6 @@ def _block(block: JsonValue) -> Iterator[list[JsonValue]]:
             yield ["text", text]
         case "thinking" if isinstance(block.get("thinking"), str):
             yield ["think", block["thinking"]]
-        case "tool_use" | "server_tool_use" if isinstance(block.get("name"), str):
-            yield ["call", _id(block.get("id")), block["name"], exact(block.get("input"))]
         case "image" | "document" | "image_url" | "input_image" | "input_audio" | "file" as kind:
             yield ["media", _media_type(block) or kind, len(msgspec.json.encode(block))]
         case "redacted_thinking":

@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from shlex import quote
 
 from msgspec import structs
 
 from fmemory._engine.stored import StoredManifest, StoredSession, from_ns
 from fmemory._engine.types import SESSION, EventType
 from fmemory._json_values import JsonValue
+from fmemory._shell import shell_word
 from fmemory.backend import LogBackend
 from fmemory.errors import HistoryCompacted, LogCorrupt
 from fmemory.log_models import Event
@@ -299,21 +299,21 @@ def _commands(subject: Subject, report: RunReport, span: tuple[int, int] | None)
     commands += [f"fmemory show {one.seq}" for one in report.unanswered[:1]]
     commands += [f"fmemory show {one.seq}" for one in report.unreadable[:1]]
     if session is not None:
-        of = f"--session {quote(session)}"
+        of = f"--session {shell_word(session)}"
         if span is not None:
             commands.append(f"fmemory diff {span[0]} {span[1]} {of}")
-        run = "" if subject.run_id is None else f"--run {quote(subject.run_id)} "
+        run = "" if subject.run_id is None else f"--run {shell_word(subject.run_id)} "
         commands.append(_transcript(session, f"{run}--last 10"))
         commands.append(f"fmemory history {of}")
     else:
-        commands.append(f"fmemory log --all --run {quote(subject.name)}")
+        commands.append(f"fmemory log --all --run {shell_word(subject.name)}")
         commands.append(f"fmemory show {report.first_seq}")
         commands.append(f"fmemory show {report.last_seq}")
     return list(dict.fromkeys(commands))[:COMMANDS]
 
 
 def _transcript(session_id: str, options: str) -> str:
-    name = quote(session_id)
+    name = shell_word(session_id)
     # A name that looks like an option stands behind all of them.
     if session_id.startswith("-"):
         return f"fmemory transcript {options} -- {name}"

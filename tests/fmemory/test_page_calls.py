@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import fmemory
-from fmemory import Message
+from fmemory import JsonValue, Message, ToolCall
 from fmemory.replay import page, report
 from tests.browser import Browser
 from tests.fmemory.replay_stores import answered, called
@@ -61,3 +63,42 @@ def test_what_a_fork_copied_is_no_failure_of_the_fork(browser: Browser, tmp_path
     assert (told.tool_error_count, told.event_count) == (1, 3)
     assert browser.text("[data-filter=error] .count") == "1"
     assert browser.texts("#list .result .badge") == ["error", "error"]
+
+
+SEARCH: list[JsonValue] = [
+    {"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {"query": "news"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srv", "content": []},
+]
+TWICE: list[JsonValue] = [
+    {"type": "tool_use", "id": "k", "name": name, "input": {}} for name in ("N", "M")
+]
+NAMELESS: list[JsonValue] = [{"type": "tool_use"}, {"type": "tool_use", "id": "n", "name": None}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "count"),
+    [
+        ([Message("assistant", blocks=SEARCH)], 0),
+        ([Message("assistant", blocks=TWICE), Message("tool", "ok", tool_call_id="k")], 0),
+        ([Message("assistant", blocks=TWICE)], 1),
+        ([Message("assistant", blocks=NAMELESS)], 2),
+        ([Message("assistant", blocks=NAMELESS), Message("tool", "ok")], 1),
+        ([*called("c", "ls"), *called("c", "ls"), *answered("c", "one")], 1),
+        ([*answered("c", "early"), *called("c", "ls")], 1),
+        ([Message("assistant", blocks=TWICE, tool_calls=[ToolCall("k", "N")])], 1),
+        ([Message("assistant", blocks=TWICE, tool_calls=[ToolCall("other", "N")])], 2),
+    ],
+    ids=range(9),
+)
+def test_calls_without_an_answer_are_those_that_the_commands_count(
+    messages: list[Message], count: int, browser: Browser, tmp_path: Path
+) -> None:
+    with fmemory.open(":memory:") as memory:
+        memory.append_transcript_messages("s", messages)
+        html, told = page(memory, "s"), report(memory, "s")
+    (tmp_path / "replay.html").write_text(html, encoding="utf-8")
+
+    browser.open(tmp_path / "replay.html")
+
+    assert len(told.unanswered) == count
+    assert browser.texts("#list .call .badge") == ["never answered"] * count

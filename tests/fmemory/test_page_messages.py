@@ -150,7 +150,7 @@ def test_of_an_image_its_type_and_size_are_told() -> None:
         {"type": "new_kind", "x": 1},
         {"x": 1},
         {"type": "text", "text": 7},
-        {"type": "tool_use", "name": {"a": 1}},
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
         7,
         None,
         [1],
@@ -158,6 +158,21 @@ def test_of_an_image_its_type_and_size_are_told() -> None:
 )
 def test_a_block_of_a_kind_that_nobody_knows_is_shown_whole(block: JsonValue) -> None:
     assert parts(Message("user", blocks=[block])) == [["other", block]]
+
+
+def test_a_call_that_is_none_as_it_should_be_is_a_call_and_shown_whole() -> None:
+    nameless: JsonObject = {"type": "tool_use", "name": {"a": 1}}
+    twice: list[JsonValue] = [
+        {"type": "tool_use", "id": "k", "name": name, "input": {}} for name in "NM"
+    ]
+
+    assert parts(Message("assistant", blocks=[nameless])) == [
+        ["call", None, "", {}], ["other", nameless],
+    ]  # fmt: skip
+    # A second call of an id in one message is none, as everywhere.
+    assert parts(Message("assistant", blocks=twice)) == [
+        ["call", "k", "N", {}], ["other", twice[1]],
+    ]  # fmt: skip
 
 
 def test_content_that_its_blocks_do_not_say_is_shown_first() -> None:

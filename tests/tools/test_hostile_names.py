@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,31 @@ def test_commands_write_to_stderr_in_one_way() -> None:
     }
 
     assert sorted(one.partition(":")[0] for one in found) == ["_failure.py", "cli.py", "imports.py"]
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[1mb", "it's", "a\\b\tc", "\u202egnp", "é ü"])
+def test_commands_to_go_on_with_name_what_was_asked_for(
+    name: str, tmp_path: Path, run: Command
+) -> None:
+    store = tmp_path / "store"
+    with fmemory.open(store) as memory:
+        for session_id in (name, " ".join(name.split()), "b"):
+            session = memory.session(session_id)
+            failed = Message("tool", f"no {session_id!r}", tool_call_id="c", is_error=True)
+            session.append_transcript_messages([failed])
+
+    result = run("report", name, "-s", store)
+
+    commands = result.stdout.split("next\n")[1].splitlines()
+    assert len(commands) == 3
+    for command in commands:
+        assert command.strip().isprintable()
+        done = subprocess.run(
+            ["bash", "-c", 'fmemory() { printf "%s\\0" "$@"; }; ' + command],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        words = done.stdout.split("\0")[:-1]
+        assert run(*words).exit_code in (0, 1)
+        assert words[0] == "show" or name in words

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from shlex import quote
 from typing import TYPE_CHECKING
 
+from fmemory._shell import shell_word
 from fmemory_tools._failure import Failure, tell
 from fmemory_tools._times import parse_place, show_time
 
@@ -165,7 +165,7 @@ def _not_there(memory: LogBackend, session_id: str, seq: int, *, utc: bool) -> s
     """Why a session that exists now is not there at an event."""
     first = next(memory.events(stream=("session", session_id), limit=1), None)
     if first is None or first.seq <= seq:
-        advice = f"`fmemory history --session {quote(session_id)}` shows what it was"
+        advice = f"`fmemory history --session {shell_word(session_id)}` shows what it was"
         return f"session {session_id} is deleted as of event {seq}; {advice}"
     recorded = show_time(first.recorded_at, utc=utc)
     begins = f"session {session_id} begins at event {first.seq} (recorded {recorded})"

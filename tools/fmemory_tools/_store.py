@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from fmemory_tools._failure import CANNOT_OPEN, Failure
@@ -112,6 +111,7 @@ def check_there(target: str) -> None:
     Raises:
         Failure: There is nothing, or a file of another kind.
     """
+    from fmemory._shell import shell_word
     from fmemory._target import DATABASE_SUFFIXES
 
     place = _place_of(target)
@@ -129,7 +129,7 @@ def check_there(target: str) -> None:
         if {".jsonl", ".json", ".gz"} & set(place.suffixes):
             advice = f"; to load it into one: fmemory load {target} -s FOLDER"
         elif place.suffix.lower() in DATABASE_SUFFIXES:
-            advice = f"; if it was one, salvage it: fmemory repair NEW -s {quote(target)}"
+            advice = f"; if it was one, salvage it: fmemory repair NEW -s {shell_word(target)}"
         raise Failure(
             f"{target} is a file, and a store is a folder or a database file{advice}", CANNOT_OPEN
         )
@@ -186,9 +186,12 @@ def reading(given: str | None) -> Iterator[JournalBackend]:
 
 
 def _absent(target: str) -> str:
+    from fmemory._shell import shell_word
+
+    named = shell_word(shown(target))
     return (
-        f"no store in {shown(target)}; create one with `fmemory import … -s {quote(shown(target))}`"
-        " or fmemory.open()"
+        f"no store in {shown(target)}; create one with `fmemory import … -s {named}` or"
+        " fmemory.open()"
     )
 
 
@@ -222,4 +225,6 @@ def store_option(store: str | None) -> str:
     >>> store_option("my memory"), store_option(None)
     (" -s 'my memory'", '')
     """
-    return "" if store is None else f" -s {quote(store)}"
+    from fmemory._shell import shell_word
+
+    return "" if store is None else f" -s {shell_word(store)}"

@@ -76,8 +76,8 @@ class Session {
   }
 
   call(part, event) {
-    const [, id, tool] = part;
-    if (!id) return;
+    const tool = part[2];
+    const id = part[1] || "";
     if (!this.made.has(id)) this.made.set(id, { open: [], tool });
     const made = this.made.get(id);
     made.open.push({ part, seq: event.seq, tool });
@@ -86,7 +86,7 @@ class Session {
 
   // An answer is that of the nearest call before it that has its id and no answer yet.
   answer(part, event) {
-    const made = part[1] && this.made.get(part[1]);
+    const made = this.made.get(part[1] || "");
     if (!made) return;
     const call = made.open.pop();
     if (call) this.answers.set(call.part, event.seq);

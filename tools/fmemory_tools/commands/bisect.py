@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_text
 import subprocess
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -172,6 +171,7 @@ def _tell_step(step: BisectionStep, left: int) -> None:
 
 
 def _print(found: Bisection, *, store: str | None, utc: bool) -> None:
+    from fmemory._shell import shell_word
     from fmemory_tools._console import (
         FAINT,
         NUMBER,
@@ -192,7 +192,7 @@ def _print(found: Bisection, *, store: str | None, utc: bool) -> None:
         count = len(found.candidates)
         print_text(f"turned bad by one of these {count:,} events: {named}", style=STRONG)
         print_text("the states between were skipped", style=FAINT)
-        between = f"--session {quote(found.session_id)}{store_option(store)}"
+        between = f"--session {shell_word(found.session_id)}{store_option(store)}"
         print_whole(f"fmemory diff {found.ok} {found.bad} {between}", indent=2)
         return
     print_line(("turned bad by event ", STRONG), (str(found.bad), NUMBER), f"  {found.type}")

@@ -148,19 +148,18 @@ def _change_one_byte(store: Path, text: bytes) -> None:
 
 
 def _tell_commands(path: Path, first: int, last: int, flip: Event) -> None:
-    from shlex import quote
-
+    from fmemory._shell import shell_word
     from fmemory_tools._console import print_whole
 
     _say("try", "the same by yourself:")
-    folder = quote(str(path))
+    folder = shell_word(str(path))
     for command in (
         f"log -s {folder}",
         f"diff {first} {last} -s {folder}",
         f"show {flip.seq} -s {folder}",
-        f"verify -s {quote(str(path / DAMAGED))}",
+        f"verify -s {shell_word(str(path / DAMAGED))}",
     ):
-        print_whole(f"{quote(_invoked_as())} {command}", indent=LABEL_CELLS + 2)
+        print_whole(f"{shell_word(_invoked_as())} {command}", indent=LABEL_CELLS + 2)
 
 
 def _invoked_as() -> str:

@@ -364,11 +364,10 @@ def _told(file: Path, kind: str) -> Iterator[Callable[[int], None]]:
 
 def advice_on(found: str, file: Path) -> str:
     """What a file looks like, and the command for it."""
-    from shlex import quote
-
+    from fmemory._shell import shell_word
     from fmemory_tools.importers._shape import COMMANDS, WORDS
 
-    command = COMMANDS[found].format(quote(str(file)))
+    command = COMMANDS[found].format(shell_word(str(file)))
     return f"this looks like {WORDS[found]}: use `fmemory {command}`"
 
 

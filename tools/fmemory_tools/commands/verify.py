@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -100,8 +99,10 @@ def verify(
         if findings:
             _print(findings)
         if any(one.damage and one.reason not in _OF_MEANING for one in findings):
+            from fmemory._shell import shell_word
+
             print_text("to salvage what is intact into a new store:")
-            print_whole(f"fmemory repair NEW -s {quote(shown(target))}", indent=2)
+            print_whole(f"fmemory repair NEW -s {shell_word(shown(target))}", indent=2)
         if not damaged:
             print_line(("fine", GOOD), f": every event in {shown(target)} is as it was written")
             _print_proven(heads)
