@@ -35,6 +35,8 @@ __all__ = [
     "FeatureDifference",
     "LinesDifference",
     "MessageParting",
+    "ResultAt",
+    "ResultParting",
     "RunDiff",
     "TextAt",
     "compare",
@@ -80,6 +82,37 @@ class CallParting(Model, frozen=True):
     number: int
     a: CallAt | None
     b: CallAt | None
+
+
+class ResultAt(Model, frozen=True):
+    """What a tool answered, and the event that holds it.
+
+    Attributes:
+        seq: The event.
+        name: The tool; None where the call is not in the transcript.
+        text: The answer's text.
+        is_error: Whether it reports a failure, by its mark or its own words.
+    """
+
+    seq: int
+    name: str | None
+    text: str
+    is_error: bool = False
+
+
+class ResultParting(Model, frozen=True):
+    """Answers to tool calls that are the same in two runs, and that differ.
+
+    Attributes:
+        number: Of the answer in each run, from 1: the first of which only one is a failure, or
+            where there is none such, the first of another text.
+        a: The answer of the first run.
+        b: That of the second.
+    """
+
+    number: int
+    a: ResultAt
+    b: ResultAt
 
 
 class FeatureDifference(Model, frozen=True):
@@ -133,6 +166,7 @@ class RunDiff(Model, frozen=True):
         message: Where they part; None if all their messages are the same.
         shared_calls: Tool calls that are the same in both before they part.
         call: Where these part; None if all are the same.
+        result: Among the answers to calls that are the same, those that differ; None if none do.
         features: Features that differ after the runs, in the order of the lists.
         checkpoints: Status and note of checkpoints that only one has.
         progress: Progress entries that only one has.
@@ -149,6 +183,7 @@ class RunDiff(Model, frozen=True):
     message: MessageParting | None
     shared_calls: int
     call: CallParting | None
+    result: ResultParting | None
     features: tuple[FeatureDifference, ...]
     checkpoints: LinesDifference
     progress: LinesDifference
@@ -164,6 +199,7 @@ class RunDiff(Model, frozen=True):
             and self.objective_a == self.objective_b
             and self.message is None
             and self.call is None
+            and self.result is None
             and not self.features
             and not any(one.a or one.b for one in lists)
         )
@@ -227,6 +263,7 @@ def compare(
         message=message,
         shared_calls=shared_calls,
         call=call,
+        result=_results_part(a.entries, b.entries, shared_calls),
         features=_feature_differences(a.features, b.features),
         checkpoints=_after_the_shared(a.checkpoints, b.checkpoints),
         progress=_after_the_shared(a.progress, b.progress),
@@ -406,6 +443,34 @@ def _calls_part(
 def _calls_of(entries: Sequence[TranscriptEntry]) -> list[CallAt]:
     return [
         CallAt(entry.seq, call.name, call.arguments) for entry in entries for call in entry.calls
+    ]
+
+
+def _results_part(
+    a: Sequence[TranscriptEntry], b: Sequence[TranscriptEntry], count: int
+) -> ResultParting | None:
+    """Of so many answers, the first that differ in success, else the first in their words."""
+    pairs = list(zip(_results_of(a)[:count], _results_of(b)[:count], strict=False))
+    for differs in (_differ_in_outcome, _differ_in_text):
+        for number, (one, other) in enumerate(pairs, 1):
+            if differs(one, other):
+                return ResultParting(number, one, other)
+    return None
+
+
+def _differ_in_outcome(one: ResultAt, other: ResultAt) -> bool:
+    return one.is_error != other.is_error
+
+
+def _differ_in_text(one: ResultAt, other: ResultAt) -> bool:
+    return one.text != other.text
+
+
+def _results_of(entries: Sequence[TranscriptEntry]) -> list[ResultAt]:
+    return [
+        ResultAt(entry.seq, result.name, result.text, result.is_error)
+        for entry in entries
+        for result in entry.results
     ]
 
 

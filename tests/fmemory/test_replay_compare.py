@@ -19,6 +19,7 @@ from fmemory import (
     ToolCall,
 )
 from fmemory.replay import FeatureDifference, RunDiff, TextAt, compare
+from tests.fmemory.replay_stores import answered, called
 from tests.fmemory.replay_tools import JOURNALS, target_of
 
 
@@ -153,6 +154,33 @@ def test_the_first_call_that_differs_is_found_though_words_differ_before(
     assert found.call.b is not None
     assert found.call.a.arguments == {"command": "ed a.py"}
     assert found.call.b.arguments == {"command": "ed b.py"}
+
+
+def test_the_first_answer_that_differs_in_success_is_found(memory: LogBackend) -> None:
+    answers = {
+        "a": ["1 passed in 0.3 s", "written", "2 passed"],
+        "b": ["1 passed in 0.4 s", "written", "1 failed"],
+        "c": ["1 passed in 0.4 s", "written", "2 passed"],
+    }
+    for run_id, texts in answers.items():
+        session = memory.session(run_id)
+        with session.run(run_id):
+            session.append_transcript_messages([Message("user", f"this is run {run_id}")])
+            for number, text in enumerate(texts):
+                session.append_transcript_messages(called(f"c{number}", f"step {number}"))
+                failed = "failed" in text
+                session.append_transcript_messages(answered(f"c{number}", text, is_error=failed))
+
+    found = compare(memory, "a", "b")
+    assert (found.call, found.shared_calls) == (None, 3)
+    assert found.result is not None and not found.is_same
+    assert (found.result.number, found.result.a.text, found.result.b.text) == (
+        3, "2 passed", "1 failed",
+    )  # fmt: skip
+    assert (found.result.a.is_error, found.result.b.is_error) == (False, True)
+    assert memory.event(found.result.b.seq).run_id == "b"
+    words = compare(memory, "a", "c").result
+    assert words is not None and (words.number, words.b.text) == (1, "1 passed in 0.4 s")
 
 
 def test_features_objectives_and_texts_that_differ_are_named(memory: LogBackend) -> None:

@@ -60,9 +60,9 @@ NAMES = {
         CallParting Change ChangeKind changes Check compare Delta EVENT_TYPES EventLine
         feature_check FeatureDifference FeatureFlip FoundRecord FoundRecords grep
         LinesDifference Match Matches MessageParting NoteLine page Part records Regression
-        report RunDiff RunReport runs RunSort RunState RunSummary session_state tells_error
-        text_check TextAt TextPlace TimeGap ToolError transcript TranscriptCall TranscriptEntry
-        TranscriptResult UnansweredCall UnreadableEvent Verdict
+        report ResultAt ResultParting RunDiff RunReport runs RunSort RunState RunSummary
+        session_state tells_error text_check TextAt TextPlace TimeGap ToolError transcript
+        TranscriptCall TranscriptEntry TranscriptResult UnansweredCall UnreadableEvent Verdict
     """,
     "fmemory.signing": """
         PrivateKey PublicKey read_signed_head sign_head SignedHead

@@ -186,6 +186,7 @@ def _print(found: RunDiff, *, utc: bool) -> None:
             print_heading(f"the {name} differs")
     _print_message(found)
     _print_call(found)
+    _print_result(found)
     if found.features:
         print_heading("features after the runs")
     for one in found.features:
@@ -256,6 +257,18 @@ def _print_call(found: RunDiff) -> None:
     print_heading(f"first different tool call: number {parting.number}{before}")
     for name, call in (("A", parting.a), ("B", parting.b)):
         print_line((f"{name} ", FAINT), *_call_words(call), indent=2)
+
+
+def _print_result(found: RunDiff) -> None:
+    parting = found.result
+    if parting is None:
+        return
+    what = parting.a.name or parting.b.name or "a call"
+    print_heading(f"a tool answered differently: number {parting.number}, {what}")
+    for name, one in (("A", parting.a), ("B", parting.b)):
+        mark: Part = ("failed  ", BAD) if one.is_error else ""
+        said = shorten(one.text) or "(no text)"
+        print_line((f"{name} ", FAINT), (str(one.seq), NUMBER), "  ", mark, said, indent=2)
 
 
 def _call_words(call: CallAt | None) -> list[Part]:
