@@ -41,7 +41,7 @@ def test_second_compaction_says_that_there_is_nothing(deleted: Path, run: Comman
 
     result = run("compact", "-s", deleted)
 
-    assert "nothing to erase" in result.stdout
+    assert "no data were erased" in result.stdout
 
 
 def test_json_has_the_whole_report(deleted: Path, run: Command) -> None:

@@ -305,6 +305,14 @@ def test_tail_ends_with_1_at_the_awaited_event(store: Path, run: Command) -> Non
     assert [one["seq"] for one in objects(result.stdout)] == [2, 3, 4, 5]
 
 
+def test_tail_ends_with_the_command_that_shows_what_was_awaited(store: Path, run: Command) -> None:
+    result = run("tail", "--from", 1, "--until", "feature_pass_updated", "-s", store)
+
+    seq = result.stdout.splitlines()[-2].split()[0]
+    assert result.stdout.splitlines()[-1] == f"  fmemory show {seq} -s {store}"
+    assert run("show", seq, "-s", store).exit_code == 0
+
+
 def test_tail_awaits_an_error(store: Path, run: Command) -> None:
     with fmemory.open(store) as memory:
         failed = Message("tool", "no", tool_call_id="c", is_error=True)

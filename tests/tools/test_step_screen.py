@@ -263,6 +263,28 @@ def test_stores_of_other_kinds_are_followed_too(url: str, tmp_path: Path) -> Non
     watch(target, body)
 
 
+def test_all_of_what_an_event_changed_comes_into_view(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with fmemory.open(path) as memory:
+        session = memory.session("login")
+        session.replace_feature_list(
+            [FeatureRecord(f"f{number}", "ui", f"feature {number}") for number in range(4)]
+        )
+        for number in range(5):
+            text = " ".join(f"{number}.{word}" for word in range(14))
+            session.append_progress_entry(ProgressEntry("run", text))
+
+    async def body(screen: Watched) -> None:
+        for number in range(5):
+            await screen.press("j")
+            rows = screen.text("state").splitlines()
+            first = next(at for at, row in enumerate(rows) if row.startswith("▸"))
+            words = " ".join(" ".join(rows[first:]).split())
+            assert f"{number}.0 " in words and f"{number}.13" in words
+
+    watch(path, body, size=(80, 16))
+
+
 def test_a_store_that_was_moved_is_not_waited_for(store: Path) -> None:
     async def body(screen: Watched) -> None:
         store.rename(store.with_name("elsewhere"))

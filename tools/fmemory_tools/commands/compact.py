@@ -76,14 +76,15 @@ def print_result(result: CompactResult) -> None:
         ]
         print_text(f"erased the data of {' and '.join(things)}")
     else:
-        print_text("nothing to erase: nothing was deleted since the last time")
+        print_text("nothing was deleted since the last time: no data were erased")
     if result.forgotten_events:
         count = result.forgotten_events
         print_text(f"forgot who and why of {count:,} event{'' if count == 1 else 's'}")
     before, after = result.bytes_before, result.bytes_after
     if before is not None and after is not None:
         share = f" ({after / before:.0%} of before)" if before and after != before else ""
-        print_text(f"{show_bytes(before)} before, {show_bytes(after)} now{share}")
+        what = "its events took " if before != after else ""
+        print_text(f"{what}{show_bytes(before)} before, {show_bytes(after)} now{share}")
     for notice in result.notices:
         print_text(notice)
     for sentence in result.pending:

@@ -68,11 +68,12 @@ def tail(
     import sys
     from itertools import islice
 
+    from fmemory_tools._console import print_whole
     from fmemory_tools._damage import Damaged, readable
     from fmemory_tools._event_list import EventColumns, check_types, print_event
     from fmemory_tools._failure import FINDING, tell
     from fmemory_tools._sessions import newest_seq
-    from fmemory_tools._store import reading
+    from fmemory_tools._store import reading, store_option
 
     awaited = frozenset(until or ())
     # The wait for a type that no event can have would never end.
@@ -96,6 +97,8 @@ def tail(
             print_event(event, columns)
             sys.stdout.flush()
             if event.seq > looked_at and _is_awaited(event, awaited):
+                if not json:
+                    print_whole(f"fmemory show {event.seq}{store_option(store)}", indent=2)
                 raise typer.Exit(FINDING)
 
 

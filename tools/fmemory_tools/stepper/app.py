@@ -192,6 +192,7 @@ class EventsScreen(LessScreen):
         self._utc = utc
         self._at: datetime | None = None
         self._said: Span = ("", FAINT)
+        self._searched = ""
         self._marked: int | None = None
         self._search: Iterator[tuple[int, bool]] | None = None
         self._asked: deque[Job] = deque()
@@ -291,6 +292,7 @@ class EventsScreen(LessScreen):
         self.follows = False
         start = self.cursor.selected + (1 if forward else -1)
         self._search = look(self.timeline, pattern, start, forward=forward)
+        self._searched = "further on" if forward else "before"
         self._refresh()
 
     def tell(self, words: str, style: str = FAINT) -> None:
@@ -437,7 +439,7 @@ class EventsScreen(LessScreen):
                 return
             if row is None:
                 self._search = None
-                self.tell("pattern not found", BAD)
+                self.tell(f"pattern not found {self._searched}", BAD)
             elif is_match:
                 self._found(row)
             else:

@@ -238,9 +238,12 @@ class TextPane(Widget):
         self.scroll_rows(0)
 
     def _show_new(self) -> None:
-        new = self._new
-        if new and not self.top <= new.start < self.top + self.page_rows:
-            self.top = new.start - 1
+        new, rows = self._new, self.page_rows
+        if not new or (self.top < new.start and new.stop <= self.top + rows):
+            return
+        # All of it, below the line that says what it is part of; of more than fits, its beginning.
+        is_above = new.start <= self.top or new.stop - new.start >= rows
+        self.top = new.start - 1 if is_above else max(self.top, new.stop - rows)
 
     def activate(self, is_active: bool) -> None:
         """Show whether keys go here."""
