@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fmemory
-from fmemory import Message, NewEvent, ToolCall
+from fmemory import Message, NewEvent, ProgressEntry, ToolCall
 from tests.tools.helpers import Command, only_line
 
 
@@ -110,6 +110,18 @@ def test_blame_as_json_is_one_attribution_a_line(store: Path, run: Command) -> N
         ("definition", 1, None, {"category": "api", "description": "a token", "steps": []}),
         ("passes", 8, False, True),
     ]
+
+
+def test_blame_of_a_name_alone_is_of_the_only_session(store: Path, run: Command) -> None:
+    for name in ("form", "current_objective"):
+        alone = run("blame", name, "--all", "-s", store)
+        assert (alone.exit_code, alone.stderr) == (0, "")
+        assert alone.stdout == run("blame", "login", name, "--all", "-s", store).stdout
+    assert "no session 'nobody'" in only_line(run("blame", "nobody", "-s", store).stderr)
+
+    with fmemory.open(store) as memory:
+        memory.session("other").append_progress_entry(ProgressEntry("r", "begun"))
+    assert "no session 'form'" in only_line(run("blame", "form", "-s", store).stderr)
 
 
 def test_blame_of_an_unknown_name_is_wrong_usage(store: Path, run: Command) -> None:

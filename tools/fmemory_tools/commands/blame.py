@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +13,7 @@ from fmemory_tools._options import DAMAGE_NOTE, JsonOption, StoreOption, UtcOpti
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from fmemory import LogBackend, LogView
     from fmemory._json_values import JsonValue
     from fmemory.replay import Attribution
     from fmemory_tools._console import Part
@@ -31,7 +34,8 @@ def blame(
         str | None,
         typer.Argument(
             metavar="[SESSION]",
-            help="Session id, or enough of its beginning. Not needed if there is only one.",
+            help="Session id, or enough of its beginning. Not needed if there is only one: NAME may"
+            " stand alone.",
             show_default=False,
         ),
     ] = None,
@@ -61,7 +65,7 @@ def blame(
     """
     from fmemory import replay
     from fmemory_tools._console import print_json, print_session
-    from fmemory_tools._sessions import choose_session, newest_seq, tell_if_deleted, view_at
+    from fmemory_tools._sessions import newest_seq, tell_if_deleted, view_at
     from fmemory_tools._store import reading
 
     with reading(store) as memory:
@@ -69,7 +73,7 @@ def blame(
             memory, str(newest_seq(memory)) if at is None else at, "--at", utc=utc
         )
         then = None if at is None else view
-        session_id = choose_session(memory, session, then, place="SESSION", utc=utc)
+        session_id, target = _chosen(memory, session, target, then, utc=utc)
         seq = None if at is None else view.seq
         found = replay.blame(memory, session_id, target, every=show_all, at=seq)
         if show_all or not found:
@@ -81,6 +85,26 @@ def blame(
         print_session(session_id, "" if at is None else f"as of {moment}")
         _print(found, session_id, utc=utc, every=show_all)
     _refuse_damage(found)
+
+
+def _chosen(
+    memory: LogBackend, given: str | None, target: str | None, then: LogView | None, *, utc: bool
+) -> tuple[str, str | None]:
+    """Session and name that are meant: one word names what the only session has, if no session."""
+    from fmemory import NotFound, replay
+    from fmemory_tools._failure import Failure
+    from fmemory_tools._sessions import all_sessions, choose_session
+
+    try:
+        return choose_session(memory, given, then, place="SESSION", utc=utc), target
+    except Failure:
+        ids = [one.session_id for one in islice(all_sessions(memory), 2)]
+        if given is None or target is not None or len(ids) != 1:
+            raise
+        with suppress(NotFound):
+            replay.blame(memory, ids[0], given, every=True)
+            return ids[0], given
+        raise
 
 
 def _print(found: Sequence[Attribution], session_id: str, *, utc: bool, every: bool) -> None:
