@@ -18,6 +18,19 @@ from fmemory.record_models import GetResult, MemoryRecord, PutResult, ScanResult
 Made = TypeVar("Made", bound=msgspec.Struct)
 
 
+def maker_of(instance: Made) -> Callable[..., Made]:
+    """A function that makes instances of a class, all fields given by name, without its checks."""
+    new = _copies_of(instance)
+
+    def make(**fields: object) -> Made:
+        made = new()
+        for name, value in fields.items():
+            force_setattr(made, name, value)
+        return made
+
+    return make
+
+
 def _copies_of(instance: Made) -> Callable[[], Made]:
     """What makes copies; the method is msgspec's own, though its types do not say so."""
     return cast("Callable[[], Made]", getattr(instance, "__copy__"))  # noqa: B009

@@ -325,17 +325,16 @@ def _facts_in(page: Page) -> list[Fact]:
     joined: list[bytes] = []
     for event in events:
         payload = payloads.get(event.seq)
-        if (
-            type(payload) is Blob
-            and event.type == _MESSAGES
-            and len(payload.data) <= _JOINED_MAX
-            and event.stream[0] == SESSION
-        ):
+        if type(payload) is not Blob or event.type in _GONE:
+            found.append(_fact(raw_event(event, payload)))
+        elif event.type not in _DETAILS or event.stream[0] != SESSION:
+            found.append(Fact(event, len(payload.data)))
+        elif event.type == _MESSAGES and len(payload.data) <= _JOINED_MAX:
             places.append(len(found))
             joined.append(payload.data)
             found.append(None)
         else:
-            found.append(_fact(raw_event(event, payload)))
+            found.append(_fact_of(event, payload.data))
     decoded = _decoded(joined)
     for place, data, messages in zip(places, joined, decoded, strict=True):
         event = events[place]
@@ -354,14 +353,18 @@ def _fact(raw: RawEvent) -> Fact:
         return Fact(event, state=State.DAMAGED, problem=raw.problem)
     if raw.is_erased:
         return Fact(event, state=State.LOST if raw.is_lost else State.ERASED)
-    decode = _DETAILS.get(event.type)
-    if decode is None or raw.data is None or event.stream[0] != SESSION:
+    if raw.data is None or event.type not in _DETAILS or event.stream[0] != SESSION:
         return Fact(event, raw.size)
+    return _fact_of(event, raw.data)
+
+
+def _fact_of(event: Envelope, data: bytes) -> Fact:
+    """The fact of an event of which the payload is looked into."""
     try:
-        return Fact(event, raw.size, _KEPT, decode(raw.data))
+        return Fact(event, len(data), _KEPT, _DETAILS[event.type](data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         problem = f"payload: expected that of {event.type}, got other bytes: {error}"
-        return Fact(event, raw.size, State.DAMAGED, None, problem)
+        return Fact(event, len(data), State.DAMAGED, None, problem)
 
 
 _KEPT = State.KEPT

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
 from fmemory._engine.raw_events import UNKNOWN
+from fmemory._engine.results import maker_of
 from fmemory._engine.stored import StoredCheckpoint, StoredProgress, StoredSession, from_ns, from_us
 from fmemory._engine.types import OWN_STREAMS, RECORDS, SESSION, EventType
 from fmemory._model import check_time
@@ -41,6 +42,7 @@ from fmemory_segments import Stream
 __all__ = ["Sessions", "runs", "unreadable_of"]
 
 _ACTOR = re.compile(r".*@(?P<host>[^@:]+):(?P<pid>[0-9]{1,9})\Z")
+_EPOCH = from_ns(0)
 _LIVE_NS = 60 * 1_000_000_000
 """A checkpoint recorded within so long of the start it states was written by the run itself."""
 
@@ -270,10 +272,11 @@ class Sessions:
                 run.event_count += 1
                 if run.actor is None or run.reason is None or fact.state is not _KEPT:
                     run.note(fact)
-            if type(detail) is not tuple:
+            if type(detail) is tuple:
+                if event.seq > session.copied_upto:
+                    _add_messages(session.callers, run, detail)
+            elif detail is not None or event.type in _FLIP:
                 self._add_to_session(stream[1], run, fact)
-            elif event.seq > session.copied_upto:
-                _add_messages(session.callers, run, detail)
 
     def summaries(self) -> list[RunSummary]:
         """All runs, in order of their first event."""
@@ -468,6 +471,11 @@ def _add_messages(
             run.unanswered_count += len(calls)
 
 
+_summary_of = maker_of(
+    RunSummary("", None, None, None, RunState.OPEN, None, _EPOCH, None, _EPOCH, 0, 0, 0)
+)
+
+
 def _summary(run: _Run, later: _Run | None) -> RunSummary:
     first, last = time_ns(run.first), time_ns(run.last)
     closed, opened = run.closed, run.opened
@@ -479,7 +487,7 @@ def _summary(run: _Run, later: _Run | None) -> RunSummary:
     ended_us = None if closed is None else closed.completed_at_us
     status, evidence = _status(run, later)
     has_steps = run.step_count > 0
-    return RunSummary(
+    return _summary_of(
         run_id=run.key[1],
         session_id=run.key[0],
         actor=run.actor,
