@@ -169,12 +169,17 @@ def _session(part: _Part, events: list[Told], spool: Spool) -> Iterator[bytes]:
     head = {
         "id": part.whole.session_id,
         "runs": [{**run.to_dict(), "duration_s": run.duration_s} for run in part.runs],
-        "report": None if part.report is None else part.report.to_dict(),
+        "report": None if part.report is None else _plain_report(part.report),
     }
     yield json_text(cast("JsonValue", head))[:-1] + b',"events":['
     for number, one in enumerate(events):
         yield b"," + spool.text(one) if number else spool.text(one)
     yield b"]}"
+
+
+def _plain_report(report: RunReport) -> JsonObject:
+    """A report for a page: of its errors the events, which tell what failed."""
+    return {**report.to_dict(), "errors": [one.seq for one in report.errors]}
 
 
 def _events(

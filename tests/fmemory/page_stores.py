@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import fmemory
 from fmemory import (
@@ -230,3 +231,8 @@ def odd_sessions(memory: LogBackend) -> None:
         memory.session("blocks").append_transcript_messages([Message("user", blocks=[block])])
     with fmemory.audit(run_id="lone"):
         memory.add_note("nobody's note", [1.0], id="n1")
+
+
+def of_page(told: Any) -> Any:
+    """A report as plain data as a page has it: what its errors said stands in their events."""
+    return {**told, "errors": [one["seq"] for one in told["errors"]]}

@@ -23,7 +23,15 @@ from fmemory import (
 )
 from fmemory._engine.raw_events import raw_pages
 from fmemory.replay import _facts, page, report, runs
-from tests.fmemory.page_stores import HOSTILE, START, hostile_session, long_session, odd_sessions
+from tests.fmemory.page_stores import (
+    HOSTILE,
+    START,
+    hostile_session,
+    long_session,
+    odd_sessions,
+    of_page,
+)
+from tests.fmemory.replay_stores import answered, called
 
 FIXED_BYTES_MAX = 100_000
 DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.DOTALL)
@@ -117,7 +125,7 @@ def test_report_of_the_page_is_that_which_report_gives(memory: LogBackend, name:
 
     shown = data_of(page(memory, name))["sessions"][0]["report"]
 
-    assert shown == json.loads(report(memory, name).to_json())
+    assert shown == of_page(json.loads(report(memory, name).to_json()))
 
 
 def test_sessions_of_sub_agents_are_in_the_page_of_their_session(memory: LogBackend) -> None:
@@ -329,6 +337,19 @@ def test_the_policy_allows_no_script_but_those_of_the_page(memory: LogBackend) -
 
 def test_the_page_without_data_is_small(memory: LogBackend) -> None:
     assert len(page(memory).encode()) < FIXED_BYTES_MAX
+
+
+def test_a_page_of_failures_only_is_smaller_than_three_times_its_data(memory: LogBackend) -> None:
+    fixed = len(page(memory).encode())
+    with memory.batch() as batch:
+        for number in range(500):
+            batch.append_transcript_messages("s", called(f"toolu_{number:06}", f"pytest t{number}"))
+            failed = answered(f"toolu_{number:06}", f"t{number} failed: 1 != 2", is_error=True)
+            batch.append_transcript_messages("s", failed)
+
+    size = sum(one.payload_bytes for one in memory.stats().by_type)
+    assert len(page(memory, "s").encode()) - fixed < 3 * size
+    assert data_of(page(memory, "s"))["sessions"][0]["report"]["tool_error_count"] == 500
 
 
 @pytest.mark.parametrize("event_count", [200, 2000])

@@ -49,6 +49,24 @@ def test_only_a_failed_tool_call_is_a_failure(browser: Browser, tmp_path: Path) 
     assert browser.texts("#list .assistant .role .badge") == ["error"]
 
 
+def test_further_failures_are_links_to_their_events(browser: Browser, tmp_path: Path) -> None:
+    with fmemory.open(":memory:") as memory:
+        for number in range(3):
+            memory.append_transcript_messages("s", called(f"c{number}", "ls"))
+            memory.append_transcript_messages("s", answered(f"c{number}", "no", is_error=True))
+        html, told = page(memory, "s"), report(memory, "s")
+    (tmp_path / "replay.html").write_text(html, encoding="utf-8")
+
+    browser.open(tmp_path / "replay.html")
+    browser.run(
+        "[...document.querySelectorAll('.findings summary')]"
+        ".find((one) => one.textContent.includes('further error')).click()"
+    )
+
+    assert [one.seq for one in told.errors] == [2, 4, 6]
+    assert browser.texts(".findings details[open] a") == ["#4", "#6"]
+
+
 def test_what_a_fork_copied_is_no_failure_of_the_fork(browser: Browser, tmp_path: Path) -> None:
     with fmemory.open(":memory:") as memory:
         memory.append_transcript_messages("s", called("c", "ls"))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.fmemory.page_stores import of_page
 from tests.tools.helpers import Command, bytes_of, only_line
 
 DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.DOTALL)
@@ -123,7 +124,7 @@ def test_report_writes_the_page_of_what_it_reports(run: Command, store: Path) ->
     assert result.exit_code == 0
     assert found["focus"] == "run-2"
     told = json.loads(run("report", "run-2", "--json", "-s", store).stdout)
-    assert found["sessions"][0]["report"] == told
+    assert found["sessions"][0]["report"] == of_page(told)
 
 
 def test_report_replaces_no_file(run: Command, store: Path) -> None:
@@ -148,7 +149,7 @@ def test_numbers_of_the_page_of_a_real_run_are_those_of_the_commands(
     shown = [one for part in data_of(html)["sessions"] for one in part["runs"]]
     assert sorted(shown, key=str) == told
     reported = json.loads(run("report", session["session_id"], "--json", "-s", "store").stdout)
-    assert data_of(html)["sessions"][0]["report"] == reported
+    assert data_of(html)["sessions"][0]["report"] == of_page(reported)
 
 
 @pytest.mark.parametrize(

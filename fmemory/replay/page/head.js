@@ -71,10 +71,10 @@ function firstError(report, add, rows) {
   const tool = [el("span", { class: "tool-name" }, shown(error.tool || "tool")), " ", said(firstLine(error.arguments, 100), "span", "mono faint")];
   const all = report.tool_error_count > 1 ? el("span", { class: "faint" }, " · " + count(report.tool_error_count, "error") + " in all") : null;
   add("bad", "first error", link(error.seq), " ", ...tool, all, el("div", { class: "mono bad" }, said(firstLine(error.words, 240))));
-  const first = report.errors.findIndex((one) => one.seq === error.seq);
+  const first = report.errors.indexOf(error.seq);
   const further = report.errors.filter((_, number) => number !== first);
-  const row = (one) => el("div", null, link(one.seq), " ", shown(one.tool || "tool"), " ", said(firstLine(one.arguments, 100), "span", "mono faint"));
-  if (further.length) rows.push(el("li", null, fold("more", [count(further.length, "further error")], () => further.map(row))));
+  const links = () => further.flatMap((seq) => [link(seq), " "]);
+  if (further.length) rows.push(el("li", null, fold("more", [count(further.length, "further error")], () => [el("div", null, ...links())])));
 }
 
 function flipTable(flips) {
