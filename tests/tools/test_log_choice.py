@@ -54,6 +54,16 @@ def test_a_list_that_is_not_cut_says_nothing(
     assert "earlier" not in run("log", *arguments, "-s", many).output
 
 
+@pytest.mark.parametrize("count", [1, 10, 61, 500])
+def test_as_many_of_the_last_are_shown_as_asked_for(count: int, many: Path, run: Command) -> None:
+    result = run("log", "--last", count, "--json", "-s", many)
+
+    seqs = [json.loads(line)["seq"] for line in result.stdout.splitlines()]
+    assert seqs == list(range(1, MANY + 2))[-count:]
+    assert ("earlier event" in result.stderr) == (count < MANY + 1)
+    assert "exclude each other" in run("log", "--last", count, "--all", "-s", many).stderr
+
+
 @pytest.mark.parametrize("form", [[], ["--all"]], ids=str)
 @pytest.mark.parametrize(
     ("arguments", "seqs"),

@@ -42,6 +42,16 @@ def log(
     show_all: Annotated[
         bool, typer.Option("--all", help="Show all events instead of the last 50.")
     ] = False,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--last",
+            metavar="N",
+            parser=whole_number("--last"),
+            help="Show the last N events instead of 50.",
+            show_default=False,
+        ),
+    ] = None,
     session: WithinSessionOption = None,
     stream: Annotated[
         str | None,
@@ -94,6 +104,8 @@ def log(
     from fmemory_tools._summary import parse_namespace, parse_stream
     from fmemory_tools._times import parse_time
 
+    if show_all and last is not None:
+        raise Failure("--all and --last exclude each other: give one of them")
     if sum(one is not None for one in (session, stream, namespace)) > 1:
         raise Failure("--session, --stream and --namespace exclude each other: give one of them")
     chosen = _Choice(
@@ -115,8 +127,8 @@ def log(
         events: Iterator[Event | Damaged] = chosen.all(memory)
         earlier = ""
         if not show_all:
-            last, earlier = chosen.last(memory, EVENTS_SHOWN)
-            events = iter(last)
+            newest, earlier = chosen.last(memory, last or EVENTS_SHOWN)
+            events = iter(newest)
         first = list(islice(events, 1))
         if not first:
             # Nothing of what is nowhere is a slip of the pen, not an answer.
