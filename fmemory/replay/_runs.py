@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -219,14 +220,27 @@ class _Run:
 class _Session:
     """What of a session outlives a run: the features, and up to which event a fork copied.
 
-    `runs` are those that events of the session carry, to be found faster.
+    `runs` are those that events of the session carry, to be found faster; `flips` is when a feature
+    began to pass or stopped, whoever made it so.
     """
 
     runs: dict[str, _Run] = field(default_factory=dict)
     passes: dict[str, bool] = field(default_factory=dict)
+    flips: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
     copied_upto: int = 0
     newest: _Run | None = None
     callers: dict[str, list[_Run | None]] = field(default_factory=dict)
+
+    def note_flip(self, seq: int, feature: str, *, was: bool, now: bool) -> None:
+        """Note that a feature began to pass, or stopped."""
+        if was != now:
+            self.flips.setdefault(feature, []).append((seq, now))
+
+    def passes_after(self, seq: int, feature: str) -> bool:
+        """Whether a feature passed after an event."""
+        flips = self.flips.get(feature, [])
+        number = bisect_right(flips, (seq, True))
+        return number > 0 and flips[number - 1][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +322,10 @@ class Sessions:
         session = self._sessions.get(run.key[0] or "")
         newest = None if session is None else session.newest
         is_later = newest is not None and newest.came_seq > run.last.seq
+        if session is not None:
+            for feature in run.after:
+                # Another run may have flipped it since this one did.
+                run.after[feature] = session.passes_after(run.last.seq, feature)
         return _summary(run, newest if is_later else None)
 
     def _place_of(self, event: Envelope) -> _Place:
@@ -401,6 +419,7 @@ class Sessions:
             feature, now = event.keys[0], bool(event.count)
             was = session.passes.get(feature, False)
             session.passes[feature] = now
+            session.note_flip(event.seq, feature, was=was, now=now)
             if run is not None:
                 _note_flip(run, feature, was=was, now=now)
             return
@@ -410,9 +429,10 @@ class Sessions:
         if after is None:
             return
         before, session.passes = session.passes, after
-        if run is not None:
-            for feature in before.keys() | after.keys():
-                was, now = before.get(feature, False), after.get(feature, False)
+        for feature in before.keys() | after.keys():
+            was, now = before.get(feature, False), after.get(feature, False)
+            session.note_flip(event.seq, feature, was=was, now=now)
+            if run is not None:
                 _note_flip(run, feature, was=was, now=now)
 
 

@@ -16,6 +16,7 @@ import pytest
 import fmemory
 from fmemory import (
     ContractError,
+    FeatureRecord,
     JournalBackend,
     LogBackend,
     Message,
@@ -230,6 +231,28 @@ def test_a_run_that_came_to_its_session_late_began_when_it_came(memory: JournalB
     assert told["a"] == (RunState.DIED, "run b began after its last event")
     for found in (report(memory, "a").runs, report(memory, session_id="s").runs):
         assert (found[0].status, found[0].evidence) == told["a"]
+
+
+@pytest.mark.parametrize("a_writes_last", [False, True])
+def test_features_gained_pass_after_the_run_whoever_flipped_them(
+    memory: JournalBackend, a_writes_last: bool
+) -> None:
+    session = memory.session("s")
+    session.replace_feature_list([FeatureRecord("f", "ui", "form"), FeatureRecord("g", "ui", "x")])
+    with fmemory.audit(run_id="a"):
+        session.update_feature_pass("f", True)
+        session.update_feature_pass("g", True)
+    with fmemory.audit(run_id="b"):
+        session.update_feature_pass("f", False)
+    if a_writes_last:
+        with fmemory.audit(run_id="a"):
+            session.append_transcript_messages([Message("user", "done")])
+
+    told = {one.run_id: (one.features_gained, one.features_lost) for one in runs(memory)}
+    assert told["a"] == ((("g",), ("f",)) if a_writes_last else (("f", "g"), ()))
+    assert told["b"] == ((), ("f",))
+    one = report(memory, "a").runs[0]
+    assert (one.features_gained, one.features_lost) == told["a"]
 
 
 def test_what_a_run_wrote_to_no_session_can_be_reported(memory: JournalBackend) -> None:
