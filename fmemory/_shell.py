@@ -6,9 +6,6 @@ from shlex import quote
 
 __all__ = ["shell_word"]
 
-_BYTE = 0x80
-_SHORT = 0x10000
-
 
 def shell_word(text: str) -> str:
     """The text as one word for a shell.
@@ -29,7 +26,5 @@ def _escaped(character: str) -> str:
         return f"\\{character}"
     if character.isprintable():
         return character
-    code = ord(character)
-    if code < _BYTE:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < _SHORT else f"\\U{code:08x}"
+    # Byte by byte, as `\\u` depends on the shell's locale.
+    return "".join(f"\\x{byte:02x}" for byte in character.encode())

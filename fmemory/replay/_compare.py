@@ -22,7 +22,7 @@ from fmemory.replay._blame import features_upto
 from fmemory.replay._facts import copied_seqs, facts, never
 from fmemory.replay._reading import events_upto, gap_of, gaps_in_records, readable
 from fmemory.replay._runs import runs
-from fmemory.replay._transcript import TranscriptEntry, entries_upto
+from fmemory.replay._transcript import TranscriptEntry, TranscriptResult, entries_upto
 from fmemory.replay.models import RunSummary, UnreadableEvent
 
 if TYPE_CHECKING:
@@ -89,23 +89,23 @@ class ResultAt(Model, frozen=True):
 
     Attributes:
         seq: The event.
-        name: The tool; None where the call is not in the transcript.
+        name: The tool.
         text: The answer's text.
         is_error: Whether it reports a failure, by its mark or its own words.
     """
 
     seq: int
-    name: str | None
+    name: str
     text: str
     is_error: bool = False
 
 
 class ResultParting(Model, frozen=True):
-    """Answers to tool calls that are the same in two runs, and that differ.
+    """Two answers to a tool call that two runs made alike, before their calls part.
 
     Attributes:
-        number: Of the answer in each run, from 1: the first of which only one is a failure, or
-            where there is none such, the first of another text.
+        number: Of the call in each run, from 1: the first of which only one answer is a failure, or
+            where there is none such, the first with an answer of another text.
         a: The answer of the first run.
         b: That of the second.
     """
@@ -449,11 +449,11 @@ def _calls_of(entries: Sequence[TranscriptEntry]) -> list[CallAt]:
 def _results_part(
     a: Sequence[TranscriptEntry], b: Sequence[TranscriptEntry], count: int
 ) -> ResultParting | None:
-    """Of so many answers, the first that differ in success, else the first in their words."""
-    pairs = list(zip(_results_of(a)[:count], _results_of(b)[:count], strict=False))
+    """Of the answers to the first calls, the first that differ in success, else in their words."""
+    both = list(zip(_answers_of(a)[:count], _answers_of(b)[:count], strict=True))
     for differs in (_differ_in_outcome, _differ_in_text):
-        for number, (one, other) in enumerate(pairs, 1):
-            if differs(one, other):
+        for number, (one, other) in enumerate(both, 1):
+            if one is not None and other is not None and differs(one, other):
                 return ResultParting(number, one, other)
     return None
 
@@ -466,12 +466,22 @@ def _differ_in_text(one: ResultAt, other: ResultAt) -> bool:
     return one.text != other.text
 
 
-def _results_of(entries: Sequence[TranscriptEntry]) -> list[ResultAt]:
-    return [
-        ResultAt(entry.seq, result.name, result.text, result.is_error)
-        for entry in entries
-        for result in entry.results
-    ]
+def _answers_of(entries: Sequence[TranscriptEntry]) -> list[ResultAt | None]:
+    """What answered each call, in the order of the calls; None where nothing of the run did."""
+    results: dict[tuple[int, str | None], list[TranscriptResult]] = {}
+    for entry in entries:
+        for result in entry.results:
+            results.setdefault((entry.seq, result.call_id), []).append(result)
+    found: list[ResultAt | None] = []
+    for call in (call for entry in entries for call in entry.calls):
+        seq = call.answer_seq
+        of_call = [] if seq is None else results.get((seq, call.id or None), [])
+        if seq is None or not of_call:
+            found.append(None)
+            continue
+        answer = of_call.pop(0)
+        found.append(ResultAt(seq, call.name, answer.text, answer.is_error))
+    return found
 
 
 _Passes: TypeAlias = dict[str, tuple[bool, int]]

@@ -183,6 +183,47 @@ def test_the_first_answer_that_differs_in_success_is_found(memory: LogBackend) -
     assert words is not None and (words.number, words.b.text) == (1, "1 passed in 0.4 s")
 
 
+def write_answers(
+    memory: LogBackend, run_id: str, calls: list[str], answers: list[tuple[str, str]]
+) -> None:
+    """A run that makes all its calls at once, and gets these answers one after the other."""
+    session = memory.session(run_id)
+    with session.run(run_id):
+        for name in calls:
+            session.append_transcript_messages(called(f"id-{name}", name))
+        for name, text in answers:
+            failed = answered(f"id-{name}", text, is_error="failed" in text)
+            session.append_transcript_messages(failed)
+
+
+@pytest.mark.parametrize(
+    ("calls", "answers", "expected"),
+    [
+        # Answers that come in another order.
+        (["ls", "cat"], [[("ls", "A"), ("cat", "B")], [("cat", "B"), ("ls", "A")]], None),
+        # One that nobody gave is compared with none.
+        (["ls", "pytest"], [[("pytest", "ok")], [("ls", "A"), ("pytest", "ok")]], None),
+        (["ls", "pytest"], [[("pytest", "ok")], [("ls", "A"), ("pytest", "failed")]], 2),
+        # One to a call that the run did not make.
+        (["pytest"], [[("old", "A"), ("pytest", "ok")], [("pytest", "failed")]], 1),
+    ],
+)
+def test_answers_are_compared_by_the_calls_that_they_answer(
+    calls: list[str],
+    answers: list[list[tuple[str, str]]],
+    expected: int | None,
+    memory: LogBackend,
+) -> None:
+    for run_id, given in zip("ab", answers, strict=True):
+        write_answers(memory, run_id, calls, given)
+
+    found = compare(memory, "a", "b").result
+
+    assert (found and found.number) == expected
+    if found is not None:
+        assert (found.a.name, found.a.text, found.b.text) == ("Bash", "ok", "failed")
+
+
 def test_features_objectives_and_texts_that_differ_are_named(memory: LogBackend) -> None:
     run_once(memory, "a", SAID, passes=True, progress="built", note="use make")
     run_once(memory, "b", SAID, progress="gave up", objective="build all")

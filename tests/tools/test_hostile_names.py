@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -118,9 +119,10 @@ def test_commands_write_to_stderr_in_one_way() -> None:
     assert sorted(one.partition(":")[0] for one in found) == ["_failure.py", "cli.py", "imports.py"]
 
 
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[1mb", "it's", "a\\b\tc", "\u202egnp", "é ü"])
 def test_commands_to_go_on_with_name_what_was_asked_for(
-    name: str, tmp_path: Path, run: Command
+    name: str, locale: str, tmp_path: Path, run: Command
 ) -> None:
     store = tmp_path / "store"
     with fmemory.open(store) as memory:
@@ -138,9 +140,9 @@ def test_commands_to_go_on_with_name_what_was_asked_for(
         done = subprocess.run(
             ["bash", "-c", 'fmemory() { printf "%s\\0" "$@"; }; ' + command],
             capture_output=True,
-            text=True,
             check=True,
+            env=os.environ | {"LC_ALL": locale},
         )
-        words = done.stdout.split("\0")[:-1]
+        words = done.stdout.decode("utf-8").split("\0")[:-1]
         assert run(*words).exit_code in (0, 1)
         assert words[0] == "show" or name in words

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import fmemory
+from fmemory_tools._store import store_option
 from tests.tools.helpers import Command
 
 
@@ -67,3 +68,12 @@ def test_a_folder_that_holds_a_store_stands_for_it(tmp_path: Path, run: Command)
     make_store(tmp_path / "project" / ".fmemory", "inside")
 
     assert "inside" in run("show", 1, "-s", tmp_path / "project").stdout
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["postgresql://ada:HUNTER2@db/agents?log=app", "postgresql://db/agents?password=HUNTER2"],
+)
+def test_no_command_to_copy_has_a_password(target: str) -> None:
+    assert "HUNTER2" not in store_option(target)
+    assert "db/agents" in store_option(target)

@@ -263,8 +263,8 @@ def _print_result(found: RunDiff) -> None:
     parting = found.result
     if parting is None:
         return
-    what = parting.a.name or parting.b.name or "a call"
-    print_heading(f"a tool answered differently: number {parting.number}, {what}")
+    what = parting.a.name or "a call"
+    print_heading(f"an equal call was answered differently: number {parting.number}, {what}")
     for name, one in (("A", parting.a), ("B", parting.b)):
         mark: Part = ("failed  ", BAD) if one.is_error else ""
         said = shorten(one.text) or "(no text)"

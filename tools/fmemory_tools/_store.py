@@ -127,7 +127,7 @@ def check_there(target: str) -> None:
     if not is_url(target) and place.is_file() and not _is_database(place):
         advice = ""
         if {".jsonl", ".json", ".gz"} & set(place.suffixes):
-            advice = f"; to load it into one: fmemory load {target} -s FOLDER"
+            advice = f"; to load it into one: fmemory load {shell_word(target)} -s FOLDER"
         elif place.suffix.lower() in DATABASE_SUFFIXES:
             advice = f"; if it was one, salvage it: fmemory repair NEW -s {shell_word(target)}"
         raise Failure(
@@ -222,9 +222,11 @@ def _opened(target: str, *, create: bool, read_only: bool) -> Iterator[JournalBa
 def store_option(store: str | None) -> str:
     """What a printed command must end with to mean the same store; empty if nothing was given.
 
+    A password in it is not printed: whoever copies the command gives it in `PGPASSWORD`.
+
     >>> store_option("my memory"), store_option(None)
     (" -s 'my memory'", '')
     """
     from fmemory._shell import shell_word
 
-    return "" if store is None else f" -s {shell_word(store)}"
+    return "" if store is None else f" -s {shell_word(shown(store))}"

@@ -37,8 +37,8 @@ def parse_place(text: str, option: str) -> int | datetime:
 def parse_time(text: str, option: str, *, also: str = "", now: datetime | None = None) -> datetime:
     """The aware UTC time that `text` names; without a zone it is local time.
 
-    A date alone is its first moment, and `10m` is `10m ago`. Times as commands show them can be
-    given back.
+    A date alone is its first moment, and `10m` is `10m ago`. What `show_time` gives is read,
+    too.
 
     >>> parse_time("2026-02-10T21:54:53Z", "--since").isoformat()
     '2026-02-10T21:54:53+00:00'

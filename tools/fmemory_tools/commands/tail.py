@@ -82,7 +82,7 @@ def tail(
         newest = newest_seq(memory)
         if after is not None and after > newest + 1:
             tell(f"waiting for event {after}: the newest is {newest}")
-        before = EVENTS_BEFORE if count is None or awaited else min(count, EVENTS_BEFORE)
+        before = EVENTS_BEFORE if count is None else min(count, EVENTS_BEFORE)
         begin = max(0, newest - before) if after is None else after - 1
         columns = None
         if not json:
