@@ -80,6 +80,7 @@ class Change(Model, frozen=True):
         reason: Why it was written.
         deltas: What it changed; () where it changed nothing, or what it held is erased.
         erased: Its data was erased, forgotten or lost.
+        lost: It was lost: a repair found it damaged, or not at all.
     """
 
     seq: int
@@ -92,6 +93,7 @@ class Change(Model, frozen=True):
     reason: str | None = None
     deltas: tuple[Delta, ...] = ()
     erased: bool = False
+    lost: bool = False
 
     @property
     def at(self) -> datetime:

@@ -83,6 +83,7 @@ class ChangeFold:
             reason=event.reason,
             deltas=tuple(self._deltas(event)),
             erased=event.erased or event.type in _HOLLOW,
+            lost=event.lost or event.type == EventType.EVENT_LOST,
         )
 
     def _deltas(self, event: Event) -> Iterator[Delta]:

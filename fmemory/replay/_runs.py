@@ -6,9 +6,7 @@ entries by what they say. A run without an end is open; that it died is said onl
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +19,7 @@ from fmemory._engine.results import maker_of
 from fmemory._engine.stored import StoredCheckpoint, StoredProgress, StoredSession, from_ns, from_us
 from fmemory._engine.types import OWN_STREAMS, RECORDS, SESSION, EventType
 from fmemory._model import check_time
-from fmemory._process import ProcessName, process_of
+from fmemory._process import ProcessName, is_alive, process_of
 from fmemory.backend import LogBackend
 from fmemory.errors import ContractError, Reason, brief
 from fmemory.journal import Envelope
@@ -553,7 +551,7 @@ def _state(run: _Run, later: _Run | None) -> tuple[RunState, str | None]:
     if run.lacks is not None:
         return RunState.OPEN, f"event {run.lacks.seq} may have closed it, and cannot be read"
     process = _process(run)
-    alive = None if process is None else _is_alive(process)
+    alive = None if process is None else is_alive(process)
     if alive is False:
         assert process is not None
         return RunState.DIED, f"its process {process.pid} on {process.host} is gone"
@@ -575,16 +573,3 @@ def _process(run: _Run) -> ProcessName | None:
         return named
     actor = _ACTOR.match(run.actor)
     return None if actor is None else ProcessName(actor["host"], int(actor["pid"]))
-
-
-def _is_alive(process: ProcessName) -> bool | None:
-    """Whether a process lives; None where that cannot be told."""
-    if process.host != socket.gethostname():
-        return None
-    try:
-        os.kill(process.pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True

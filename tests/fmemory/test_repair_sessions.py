@@ -137,6 +137,8 @@ def test_what_is_lost_is_never_called_erased(kind: str, tmp_path: Path) -> None:
         assert tuple(one.gap for one in replay.transcript(memory, "b")) == lost
         assert replay.grep(memory, "x", session_id="b").unreadable == lost
         assert replay.report(memory, "b").unreadable == lost
+        lost_changes = [one.seq for one in replay.changes(memory, "b") if one.lost]
+        assert lost_changes == [8]
         told: list[UnreadableEvent] = []
         replay.runs(memory, on_unreadable=told.append)
         assert {one.seq: one.state == "lost" for one in told} == gone

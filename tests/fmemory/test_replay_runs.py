@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -26,6 +28,7 @@ from fmemory import (
     RunStatus,
     SessionManifest,
 )
+from fmemory._process import is_alive, process_event_id, process_of
 from fmemory.replay import RunState, RunSummary, UnreadableEvent, report, runs
 from tests.fmemory.copy_tools import KINDS, opened_memories
 from tests.fmemory.replay_stores import Plain, answered, at, called, write_broken
@@ -198,10 +201,54 @@ def test_a_run_whose_process_was_killed_died_and_one_that_goes_on_is_open(tmp_pa
 
 def test_a_copy_of_a_log_elsewhere_says_nothing_of_processes(memory: JournalBackend) -> None:
     memory.record_run_checkpoint(
-        "s", RunCheckpoint.started("r"), event_id=f"process:elsewhere:1:{0:016x}"
+        "s", RunCheckpoint.started("r"), event_id=f"process:elsewhere:1::{0:016x}"
     )
 
     assert only(memory).status is RunState.OPEN
+
+
+def test_a_number_that_another_process_has_now_is_not_the_process() -> None:
+    mine = process_of(process_event_id())
+    assert mine is not None and is_alive(mine) is True
+    boot, namespace, ticks = mine.birth.split("-")
+
+    def told(birth: str) -> bool | None:
+        event_id = f"process:{mine.host}:{mine.pid}:{birth}:{0:016x}"
+        named = process_of(event_id)
+        return is_alive(named) if named is not None else None
+
+    assert told(f"{boot}-{namespace}-{int(ticks) + 1}") is False
+    assert told(f"{int(boot, 16) ^ 1:08x}-{namespace}-{ticks}") is False
+    assert told(f"{boot}-{int(namespace) + 1}-{ticks}") is None
+    assert told("") is True
+
+
+def test_a_killed_process_that_nobody_waited_for_is_gone() -> None:
+    program = "from fmemory._process import process_event_id as p; print(p(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        named = process_of(child.stdout.readline().strip())
+        assert named is not None and is_alive(named) is True
+        child.kill()
+        child.stdout.read()  # Its end is known when its files are closed.
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert is_alive(named) is False
+
+
+def test_a_run_that_its_living_process_left_open_is_open(memory: JournalBackend) -> None:
+    session = memory.session("s")
+    # What holds in a thread ends with it, the run does not.
+    leaving = threading.Thread(target=session.run("left").__enter__)
+    leaving.start()
+    leaving.join()
+    with session.run("later"):
+        pass
+
+    assert [(one.run_id, one.status) for one in runs(memory)] == [
+        ("left", RunState.OPEN), ("later", RunState.SUCCEEDED),
+    ]  # fmt: skip
 
 
 def test_a_run_that_is_begun_again_says_so(memory: JournalBackend) -> None:

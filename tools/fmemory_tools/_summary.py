@@ -215,7 +215,8 @@ def _describe_records(event: Event) -> str:
     if not records:
         return "no records"
     note = getattr(records[0], "note", None)
-    first = f"{records[0].id}: {'(erased)' if note is None else note.text}"
+    gone = "(lost)" if getattr(records[0], "lost", False) else "(erased)"
+    first = f"{records[0].id}: {gone if note is None else note.text}"
     return first if len(records) == 1 else f"{len(records)} records, first {first}"
 
 
