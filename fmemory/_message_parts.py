@@ -18,6 +18,7 @@ from fmemory.errors import ContractError, Reason, brief
 from fmemory.session_models import Message, Role, ToolCall
 
 __all__ = [
+    "TEXT_TYPES",
     "arguments_object",
     "arguments_text",
     "checked_messages",
@@ -29,7 +30,7 @@ __all__ = [
     "with_rest",
 ]
 
-_TEXT_TYPES = ("text", "input_text", "output_text")
+TEXT_TYPES = ("text", "input_text", "output_text")
 
 
 def plain_messages(messages: object) -> list[JsonObject]:
@@ -133,7 +134,7 @@ def text_of_blocks(blocks: Iterable[JsonValue]) -> str:
         if not isinstance(block, dict):
             continue
         text, content = block.get("text"), block.get("content")
-        if block.get("type") in _TEXT_TYPES and isinstance(text, str):
+        if block.get("type") in TEXT_TYPES and isinstance(text, str):
             found.append(text)
         elif block.get("type") == "tool_result":
             inner = text_of_blocks(content if isinstance(content, list) else [content])

@@ -10,13 +10,23 @@ from typing import TypeAlias
 import msgspec
 
 from fmemory._json_values import JsonValue
-from fmemory._message_parts import text_of_blocks
+from fmemory._message_parts import TEXT_TYPES, text_of_blocks
 from fmemory.replay._failures import Answer, failure_in
 
-__all__ = ["WORDS_MAX", "Block", "Blocks", "Call", "answer_of", "answers_of", "with_call"]
+__all__ = [
+    "WORDS_MAX",
+    "Block",
+    "Blocks",
+    "Call",
+    "answer_of",
+    "answers_of",
+    "text_in",
+    "with_call",
+]
 
 WORDS_MAX = 300
 """Characters of a text that are kept as its first words."""
+_decode = msgspec.msgpack.Decoder().decode
 
 
 class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -31,6 +41,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     """A content block that is an object; of one that calls no tool and answers none, its type."""
 
     type: object = None
+    text: msgspec.Raw = msgspec.Raw(b"\xc0")
     id: object = None
     name: object = None
     input: msgspec.Raw = msgspec.Raw(b"\x80")
@@ -41,6 +52,24 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
 Blocks: TypeAlias = tuple[Block | str | int | float | bool | list[msgspec.Raw] | None, ...]
 """The content blocks of a message, which may be any values."""
+
+
+def text_in(blocks: Blocks) -> str:
+    """The text of blocks, as `text_of_blocks` has it of plain data."""
+    found: list[str] = []
+    for block in blocks:
+        if isinstance(block, str):
+            found.append(block)
+        elif type(block) is Block and isinstance(block.type, str):
+            text: object = None
+            if block.type in TEXT_TYPES:
+                text = _decode(block.text)
+            elif block.type == "tool_result":
+                content = block.content
+                text = text_of_blocks(content if isinstance(content, list) else [content]) or None
+            if isinstance(text, str):
+                found.append(text)
+    return "\n".join(found)
 
 
 def with_call(calls: tuple[Call, ...], block: Block) -> tuple[Call, ...]:

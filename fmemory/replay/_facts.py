@@ -46,6 +46,7 @@ from fmemory.replay._blocks import (
     Call,
     answer_of,
     answers_of,
+    text_in,
     with_call,
 )
 from fmemory.replay._failures import STEP_TYPE, Answer, step_of
@@ -95,7 +96,7 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     Attributes:
         role: As stored.
-        content: Its text.
+        content: Its text, as the field has it.
         blocks: What the provider said, as far as it calls tools or answers them.
         tool_calls: Those of its tool calls that do not stand in its blocks only.
         is_error: The message as a whole is marked as an error.
@@ -113,9 +114,14 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
     created_at_us: int | None
 
     @property
+    def text(self) -> str:
+        """Its text; where only its blocks hold one, theirs."""
+        return self.content or text_in(self.blocks)
+
+    @property
     def words(self) -> str:
         """The first `WORDS_MAX` characters of its text."""
-        return self.content[:WORDS_MAX]
+        return self.text[:WORDS_MAX]
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -144,7 +150,7 @@ class MessageFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
         if results:
             return calls, answers_of(results, call_id, is_error=self.is_error)
         if call_id is not None or self.role == "tool":
-            return calls, (answer_of(call_id or "", self.content, is_error=self.is_error),)
+            return calls, (answer_of(call_id or "", self.text, is_error=self.is_error),)
         return calls, ()
 
 

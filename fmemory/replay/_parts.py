@@ -73,16 +73,16 @@ def parts_of(message: JsonObject) -> Parts:
     is_error = message.get("is_error") is True
     answered = message.get("tool_call_id")
     answers: tuple[Answer, ...] = ()
-    text = str(message.get("content") or "")
-    if role == "assistant":
-        # Whatever it repeats of results: it calls tools, and answers no call.
-        text = text or text_of_blocks(blocks)
-    elif found := tuple(_answers_of(blocks, answered, is_error=is_error)):
-        answers = found
-        text = text_of_blocks([one for one in blocks if _kind(one) != "tool_result"])
-    elif role == "tool" or isinstance(answered, str):
-        call_id = answered if isinstance(answered, str) else None
-        answers, text = (_answer(call_id, text, is_error=is_error),), ""
+    # A message made by hand may say what it says in its blocks only.
+    text = str(message.get("content") or "") or text_of_blocks(blocks)
+    # Whatever an assistant repeats of results: it calls tools, and answers no call.
+    if role != "assistant":
+        if found := tuple(_answers_of(blocks, answered, is_error=is_error)):
+            answers = found
+            text = text_of_blocks([one for one in blocks if _kind(one) != "tool_result"])
+        elif role == "tool" or isinstance(answered, str):
+            call_id = answered if isinstance(answered, str) else None
+            answers, text = (_answer(call_id, text, is_error=is_error),), ""
     return Parts(
         role=role,
         text=text,

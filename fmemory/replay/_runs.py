@@ -482,8 +482,8 @@ def _add_messages(
         if run is None:
             continue
         run.message_count += 1
-        if message.content:
-            run.said = message.content[:WORDS_MAX]
+        if text := message.content or (message.blocks and message.text):
+            run.said = text[:WORDS_MAX]
         if calls:
             run.call_count += len(calls)
             run.unanswered_count += len(calls)

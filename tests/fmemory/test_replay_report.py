@@ -19,7 +19,7 @@ from fmemory import (
     SessionManifest,
 )
 from fmemory.journal import Blob, Draft
-from fmemory.replay import RunReport, report
+from fmemory.replay import RunReport, grep, report, runs, transcript
 from tests.fmemory.copy_tools import KINDS, opened_memories, target_of
 from tests.fmemory.replay_stores import Plain, answered, at, called, write_broken
 
@@ -220,6 +220,34 @@ def test_the_words_of_a_harness_are_a_failure_that_is_not_marked(memory: Journal
     error = report(memory, "s").first_error
     assert error is not None
     assert (error.seq, error.marked) == (2, False)
+
+
+def test_what_only_blocks_say_is_said(memory: JournalBackend) -> None:
+    session = memory.session("s")
+    with session.run("r"):
+        session.append_transcript_messages(
+            [
+                Message("user", blocks=[{"type": "text", "text": "please fix zebra"}]),
+                *called("c", "giraffe"),
+                Message(
+                    "tool",
+                    tool_call_id="c",
+                    blocks=[{"type": "text", "text": "bash: giraffe: command not found"}],
+                ),
+            ]
+        )
+
+    found = report(memory, "r")
+    assert (found.asked, found.tool_error_count) == ("please fix zebra", 1)
+    assert found.first_error is not None
+    assert found.first_error.words == "bash: giraffe: command not found"
+    assert runs(memory)[0].last_words == "bash: giraffe: command not found"
+    user, _, tool = transcript(memory, "s")
+    assert (user.text, tool.results[0].text) == (
+        "please fix zebra", "bash: giraffe: command not found",
+    )  # fmt: skip
+    assert [one.excerpt for one in grep(memory, "zebra").matches] == ["please fix zebra"]
+    assert len(grep(memory, "giraffe").matches) == 2
 
 
 def test_types_that_nobody_knows_are_shown_by_name(memory: JournalBackend) -> None:
