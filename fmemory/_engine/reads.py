@@ -269,24 +269,25 @@ class JournalReads(RecordReads, SessionReads, LogReads):
 
     def health(self) -> Health:
         health = self._journal.health()
-        state = "moved" if health.state == "ok" and self._is_moved() else health.state
+        state: str = health.state
+        head_seq = 0
+        if state != "closed":
+            try:
+                if state == "ok":
+                    self._journal.check_place()
+                head_seq = self._state.upto()
+            except NotFound:
+                state = "moved"
         return Health(
             state=state,
             kind=self._journal.capabilities.kind,
             path=self._path,
             read_only=self._journal.read_only,
             durability=self._durability,
-            head_seq=0 if state in ("closed", "moved") else self._state.upto(),
+            head_seq=head_seq,
             durable_seq=health.durable_seq,
             notices=health.notices,
         )
-
-    def _is_moved(self) -> bool:
-        try:
-            self._journal.check_place()
-        except NotFound:
-            return True
-        return False
 
     def _followable(self, after: int, *, durable: bool) -> int:
         if durable and not self._journal.capabilities.persistent:

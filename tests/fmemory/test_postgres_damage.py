@@ -80,3 +80,25 @@ def test_removed_log_is_told_as_one_that_is_not_there(
     with pytest.raises(NotFound) as caught:
         uses[use]()
     assert caught.value.reason is Reason.STORE_NOT_FOUND
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_log_that_was_taken_away_is_told_to_whoever_waits(
+    memory: PostgresMemoryBackend, postgres_url: str, *, anew: bool
+) -> None:
+    newest = memory.head().seq
+    events = memory.follow(newest)
+    execute(
+        postgres_url,
+        "DROP TABLE fmemory_syncs, fmemory_streams, fmemory_events, fmemory_logs CASCADE;"
+        " DROP TABLE fmemory_format",
+    )
+    if anew:
+        with PostgresMemoryBackend.from_url(postgres_url) as other:
+            other.add_note("another life", id="x")
+
+    with pytest.raises(NotFound) as caught:
+        next(events)
+
+    assert caught.value.reason is Reason.STORE_NOT_FOUND
+    assert (memory.health().state, memory.health().head_seq) == ("moved", 0)

@@ -6,11 +6,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fmemory import BootstrapState, FeatureRecord, Message, ProgressEntry, Role, SessionManifest
+from fmemory import (
+    BootstrapState,
+    FeatureRecord,
+    JsonObject,
+    Message,
+    ProgressEntry,
+    Role,
+    SessionManifest,
+)
 from fmemory_tools._changes import changes_between
 from fmemory_tools._failure import Failure, one_line
-from fmemory_tools._summary import parse_stream, shorten, show_stream
+from fmemory_tools._summary import describe_message, parse_stream, shorten, show_stream
 from fmemory_tools._times import parse_place, parse_time, show_time
+from fmemory_tools.stepper.brief import brief_message
 
 NOON = datetime(2026, 2, 10, 12, tzinfo=UTC)
 
@@ -109,3 +118,15 @@ def test_equal_states_have_no_differences() -> None:
 def test_text_for_one_line_has_no_line_ends_and_no_commands() -> None:
     assert one_line("a\r\nb\tc\x1b[0m\x00") == "a b c␛[0m␀"
     assert shorten("word " * 1000, 20) == "word word word word…"
+
+
+def test_what_only_blocks_say_is_said_in_a_line() -> None:
+    said: JsonObject = {
+        "role": "user",
+        "content": "",
+        "blocks": [{"type": "text", "text": "fix it"}],
+    }
+    drawn: JsonObject = {"role": "user", "content": "", "blocks": [{"type": "image"}]}
+
+    assert (describe_message(said), brief_message(said)) == ("fix it", "fix it")
+    assert describe_message(drawn) == "[image]"

@@ -76,14 +76,17 @@ def describe(event: Event, *, with_reason: bool = True) -> str:
 
 def describe_message(message: JsonObject) -> str:
     """Text, tool calls and errors of one message as plain data, in one line, without the role."""
-    text = shorten(str(message.get("content", "")))
+    from fmemory._message_parts import text_of_blocks
+
+    blocks = _objects(message, "blocks")
+    text = shorten(str(message.get("content", "")) or text_of_blocks(blocks))
     calls = [str(call.get("name")) for call in _objects(message, "tool_calls")]
     parts = ["error:"] if message.get("is_error") is True else []
     parts += [text] if text else []
     if calls:
         parts.append(f"[{', '.join(calls)}]")
     elif not text:
-        kinds = [str(block.get("type", "block")) for block in _objects(message, "blocks")]
+        kinds = [str(block.get("type", "block")) for block in blocks]
         parts += [f"[{', '.join(dict.fromkeys(kinds))}]"] if kinds else []
     return " ".join(parts)
 

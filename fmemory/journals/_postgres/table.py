@@ -130,11 +130,13 @@ class PostgresTable:
 
         def query(connection: Connection) -> int:
             row = connection.execute(
-                "SELECT head_seq FROM fmemory_logs WHERE log_id = %s", (self._log.log_id,)
+                "SELECT head_seq, store_id FROM fmemory_logs WHERE log_id = %s",
+                (self._log.log_id,),
             ).fetchone()
-            if row is None:
+            if row is None or bytes(row[1]) != self.store_id:
                 raise NotFound(
-                    f"read: expected the log {self._target.log!r}, got none: it was removed"
+                    f"read: expected the log {self._target.log!r} that was opened, got"
+                    f" {'none' if row is None else 'another'}: it was removed or made anew"
                     f" ({self.path}); open the store again",
                     reason=Reason.STORE_NOT_FOUND,
                     key=self.path,

@@ -97,15 +97,12 @@ def brief_message(message: JsonObject) -> str:
     calls = message.get("tool_calls")
     held = calls if isinstance(calls, list) else []
     named = [_brief_call(one) for one in held if isinstance(one, dict)]
-    text = shorten(str(message.get("content", "")) or _first_answer(message))
+    said = parts_of(message)
+    text = shorten(said.text or next((one.text for one in said.answers if one.text), ""))
     if not text and not named:
         return describe_message(message)
     word = ["error:"] if says_error(message) else []
     return " ".join([*word, *([text] if text else []), *named])
-
-
-def _first_answer(message: JsonObject) -> str:
-    return next((one.text for one in parts_of(message).answers if one.text), "")
 
 
 def _brief_call(call: JsonObject) -> str:
