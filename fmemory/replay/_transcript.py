@@ -369,9 +369,6 @@ def _pairs(said: Sequence[_Said]) -> _Pairs:
     found = _Pairs()
     waiting: dict[str, list[tuple[int, int]]] = {}
     for position, one in enumerate(said):
-        for place, made in enumerate(one.parts.calls):
-            if made.id:
-                waiting.setdefault(made.id, []).append((position, place))
         for place, answer in enumerate(one.parts.answers):
             if answer.call_id is None:
                 calls = _nameless_calls(said, position - 1)
@@ -382,6 +379,10 @@ def _pairs(said: Sequence[_Said]) -> _Pairs:
                 found.answers.setdefault(call, (one.event.seq, answer.is_error))
                 if answer.call_id is not None:
                     found.names[position, place] = _name_at(said, call)
+        # A message answers what was called before it, and not what it calls itself.
+        for place, made in enumerate(one.parts.calls):
+            if made.id:
+                waiting.setdefault(made.id, []).append((position, place))
     return found
 
 

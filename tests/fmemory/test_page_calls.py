@@ -8,7 +8,7 @@ import pytest
 
 import fmemory
 from fmemory import JsonValue, Message, ToolCall
-from fmemory.replay import page, report
+from fmemory.replay import page, report, transcript
 from tests.browser import Browser
 from tests.fmemory.replay_stores import answered, called
 
@@ -105,8 +105,9 @@ NAMELESS: list[JsonValue] = [{"type": "tool_use"}, {"type": "tool_use", "id": "n
         ([*answered("c", "early"), *called("c", "ls")], 1),
         ([Message("assistant", blocks=TWICE, tool_calls=[ToolCall("k", "N")])], 1),
         ([Message("assistant", blocks=TWICE, tool_calls=[ToolCall("other", "N")])], 2),
+        ([Message("user", blocks=[*TWICE[:1], {"type": "tool_result", "tool_use_id": "k"}])], 1),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_calls_without_an_answer_are_those_that_the_commands_count(
     messages: list[Message], count: int, browser: Browser, tmp_path: Path
@@ -114,9 +115,11 @@ def test_calls_without_an_answer_are_those_that_the_commands_count(
     with fmemory.open(":memory:") as memory:
         memory.append_transcript_messages("s", messages)
         html, told = page(memory, "s"), report(memory, "s")
+        calls = [call for entry in transcript(memory, "s") for call in entry.calls]
     (tmp_path / "replay.html").write_text(html, encoding="utf-8")
 
     browser.open(tmp_path / "replay.html")
 
     assert len(told.unanswered) == count
+    assert [one.answer_seq for one in calls].count(None) == count
     assert browser.texts("#list .call .badge") == ["never answered"] * count

@@ -38,14 +38,13 @@ class Session {
     if (event.name === "session_deleted") this.made.clear();
     let failed = Boolean(event.failed);
     for (const message of event.messages || []) {
-      for (const part of message.parts) {
-        if (part[0] === "call") this.call(part, event);
-        else if (part[0] === "result") {
-          this.answer(part, event);
-          // What a fork copied failed in another session, and counts there.
-          if (part[3] && !event.copied) failed = true;
-        }
+      // A message answers what was called before it, and not what it calls itself.
+      for (const part of message.parts.filter((one) => one[0] === "result")) {
+        this.answer(part, event);
+        // What a fork copied failed in another session, and counts there.
+        if (part[3] && !event.copied) failed = true;
       }
+      for (const part of message.parts.filter((one) => one[0] === "call")) this.call(part, event);
     }
     const state = this.state;
     if (event.messages && event.messages.length) {
