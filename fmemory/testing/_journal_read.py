@@ -26,6 +26,7 @@ from fmemory.testing._journal_base import (
     row_ids,
     vector_of,
 )
+from fmemory_segments import payload_digest
 from fmemory_segments.event import LOC_ROW_BITS
 
 
@@ -115,6 +116,16 @@ class PayloadsPart(JournalSuiteBase):
         commit(journal, blob(b"A"), blob(b"B", revision=2))
         found = [one.data for one in journal.payloads([2, 1, 2]) if isinstance(one, Blob)]
         assert found == [b"B", b"A", b"B"]
+
+    @pytest.mark.parametrize("size", [1, 5_000, 300_000])
+    def test_payloads_read_together_are_those_read_alone(self, journal: Journal, size: int) -> None:
+        for number in range(12):
+            text = bytes([97 + number]) * (size + number)
+            commit(journal, blob(text, revision=number + 1), put(f"r{number}", revision=number + 1))
+        alone = {seq: journal.payloads([seq])[0] for seq in range(1, 25)}
+        for seqs in ([*range(1, 25)], [*range(1, 25, 2)], [24, 1, 2, 3, 20, 19], [5, 5, 6]):
+            for seq, payload in zip(seqs, journal.payloads(seqs), strict=True):
+                assert payload_digest(payload) == payload_digest(alone[seq])
 
     def test_no_seqs_give_no_payloads(self, journal: Journal) -> None:
         fill(journal)

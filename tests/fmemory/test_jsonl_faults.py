@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import random
 import shutil
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ import pytest
 from fmemory.errors import LogCorrupt, LogPoisoned, MemoryBackendError, StoreFull
 from fmemory.journals import JsonlJournal
 from fmemory.testing._journal_base import blob, commit, put
-from fmemory_segments import Erasure, PosixFileSystem
+from fmemory_segments import Blob, Erasure, PosixFileSystem
 from tests.fmemory.erasure_tools import (
     Before,
     Writer,
@@ -451,3 +451,29 @@ def test_interrupt_between_the_events_of_a_batch_poisons_the_handle_alone(
     for one in (writer, reader):
         one.close()
     assert (len(told), opened(tmp_path / "log"), damage(tmp_path / "log")) == (5, told, [])
+
+
+@pytest.mark.parametrize("damaged", [1, 4, 8])
+def test_a_damaged_line_among_neighbours_is_named_and_the_others_are_read(
+    damaged: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    with closing(open_store(path)) as journal:
+        for number in range(8):
+            commit(journal, blob(b"word %d" % number, revision=number + 1))
+    (file,) = path.glob("events-*.jsonl")
+    lines = file.read_bytes().split(b"\n")
+    changed = lines[damaged].replace(b'"word.said"', b'"word.sAid"')
+    assert changed != lines[damaged]
+    with closing(open_store(path, read_only=True)) as journal:
+        assert len(journal.payloads(range(1, 9))) == 8
+        file.write_bytes(b"\n".join([*lines[:damaged], changed, *lines[damaged + 1 :]]))
+
+        with pytest.raises(LogCorrupt) as caught:
+            journal.payloads(range(1, 9))
+
+        assert caught.value.seq == damaged
+        others = [seq for seq in range(1, 9) if seq != damaged]
+        assert [one.data for one in journal.payloads(others) if isinstance(one, Blob)] == [
+            b"word %d" % (seq - 1) for seq in others
+        ]

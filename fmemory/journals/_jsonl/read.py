@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -37,6 +38,8 @@ from fmemory_segments.event import LOC_ROW_BITS, UInt64Array, VectorArray
 _ROW_MASK = (1 << LOC_ROW_BITS) - 1
 _ROWS_START = b',"rows":['
 KEPT_BYTES_MAX = 16 * 1024 * 1024
+GAP_BYTES_MAX = 8_192
+SPAN_BYTES_MAX = 1 << 20
 LOOKS_MAX = 4
 
 
@@ -224,11 +227,50 @@ class LineReader:
 
 
 def read_payloads(core: Core, reader: LineReader, seqs: Sequence[int]) -> list[Payload]:
-    """The payloads of these events, in the order asked for."""
+    """The payloads of these events, in the order asked for; neighbours are read together."""
     looks = Looks(core)
     for seq in seqs:
         core.entry(seq)
-    return [reader.payload(looks.entry(seq)) for seq in seqs]
+    found: list[Payload] = []
+    for group in _neighbours(looks.entry(seq) for seq in seqs):
+        found += _payloads_of(core, reader, group)
+    return found
+
+
+def _neighbours(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """The entries in groups, in their order, of which the lines lie close enough for one read."""
+    group: list[Entry] = []
+    start = end = 0
+    for entry in entries:
+        first, (last, size, _) = entry.found.lines[0][0], entry.found.lines[-1]
+        is_near = 0 <= first - end <= GAP_BYTES_MAX and last + size - start <= SPAN_BYTES_MAX
+        if group and not (is_near and entry.file is group[0].file):
+            yield group
+            group = []
+        if not group:
+            start = first
+        end = last + size
+        group.append(entry)
+    if group:
+        yield group
+
+
+def _payloads_of(core: Core, reader: LineReader, group: list[Entry]) -> Iterator[Payload]:
+    """The payloads of a group; one that is not as it should be is asked for alone."""
+    if len(group) == 1:
+        yield reader.payload(group[0])
+        return
+    start, (last, size, _) = group[0].found.lines[0][0], group[-1].found.lines[-1]
+    data = core.read(group[0].file, start, last + size - start)
+    for entry in group:
+        found = entry.found
+        salt = line_salt(core.store_id, found.envelope.seq)
+        lines = [data[at - start : at - start + length] for at, length, _ in found.lines]
+        payload = None
+        if all(is_sealed(line, salt) for line in lines):
+            with suppress(ValueError):
+                payload = payload_of([decode_payload(line) for line in lines])
+        yield reader.payload(entry) if payload is None else payload
 
 
 def read_row(core: Core, reader: LineReader, loc: int) -> tuple[bytes, VectorArray, str | None]:
