@@ -17,7 +17,7 @@ from fmemory.replay._failures import Answer
 from fmemory.replay._words import arguments_of, line_of, short
 from fmemory.replay.models import EventLine, ToolError, UnansweredCall
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "FailedCall"]
 
 AROUND = 5
 
@@ -32,7 +32,7 @@ class _First:
     missing: int = AROUND
 
 
-class _Failure(NamedTuple):
+class FailedCall(NamedTuple):
     """A failed call, to be put in order with those of other sessions."""
 
     time_ns: int
@@ -54,10 +54,10 @@ class _Made(NamedTuple):
 class _Failures:
     """What failed in a run, as its messages tell, and as its steps do; by event."""
 
-    errors: list[_Failure] = field(default_factory=list)
+    errors: list[FailedCall] = field(default_factory=list)
     first: _First | None = None
     has_steps: bool = False
-    step_errors: list[_Failure] = field(default_factory=list)
+    step_errors: list[FailedCall] = field(default_factory=list)
     first_step: _First | None = None
 
 
@@ -105,7 +105,7 @@ class Calls:
         self._before.append(fact)
 
     @property
-    def errors(self) -> list[tuple[int, int, ToolError]]:
+    def errors(self) -> list[FailedCall]:
         """All calls that failed, with time and event of each, in no order."""
         return [
             error
@@ -150,7 +150,7 @@ class Calls:
             if in_scope and answer.failed:
                 failures = self._failures_of(fact)
                 error = self._error(fact, answer, made)
-                failures.errors.append(_Failure(time_ns(fact.event), fact.event.seq, error))
+                failures.errors.append(FailedCall(time_ns(fact.event), fact.event.seq, error))
                 if failures.first is None:
                     failures.first = self._begin(fact, error)
         for call in calls:
@@ -177,7 +177,7 @@ class Calls:
             words=short(step.answer.words),
             marked=False,
         )
-        failures.step_errors.append(_Failure(time_ns(fact.event), fact.event.seq, error))
+        failures.step_errors.append(FailedCall(time_ns(fact.event), fact.event.seq, error))
         if failures.first_step is None:
             failures.first_step = self._begin(fact, error)
 

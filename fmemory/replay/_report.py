@@ -222,7 +222,9 @@ def _build(memory: LogBackend, subject: Subject, found: _Fold, calls: list[Calls
     firsts = [one.first for one in calls if one.first is not None]
     firsts.sort(key=lambda first: (time_ns(first[1].event), first[1].event.seq))
     error, around = (firsts[0][0], firsts[0][2]) if firsts else (None, ())
-    errors = sorted((one for some in calls for one in some.errors), key=lambda one: one[:2])
+    errors = sorted(
+        (one for some in calls for one in some.errors), key=lambda one: (one.time_ns, one.seq)
+    )
     regressions = regressions_of(found.flips.found)
     # One of which nobody can tell whose it is, the session's own events may tell after all.
     unreadable = {one.seq: one for one in (*map(unreadable_of, subject.unknown), *found.unreadable)}
@@ -241,7 +243,7 @@ def _build(memory: LogBackend, subject: Subject, found: _Fold, calls: list[Calls
         first_error=error,
         around=around,
         tool_error_count=len(errors),
-        errors=tuple(one for _, _, one in errors),
+        errors=tuple(one.error for one in errors),
         unanswered=tuple(call for one in calls for call in one.unanswered()),
         flips=tuple(found.flips.found),
         regressions=tuple(regressions),

@@ -7,15 +7,7 @@ from pathlib import Path
 
 import fmemory
 from fmemory import Message, Role
-from tests.tools.helpers import Command, bytes_of, only_line
-
-
-def damage(store: Path, text: bytes) -> None:
-    """Change one byte of a text in a store's segment."""
-    (segment,) = store.glob("seg-*.log")
-    content = bytearray(segment.read_bytes())
-    content[content.index(text)] ^= 1
-    segment.write_bytes(content)
+from tests.tools.helpers import Command, bytes_of, change_one_byte, only_line
 
 
 def test_a_sound_store_is_repaired_with_exit_code_0(
@@ -37,7 +29,7 @@ def test_a_sound_store_is_repaired_with_exit_code_0(
 def test_damaged_content_is_named_with_exit_code_1(
     store: Path, run: Command, tmp_path: Path
 ) -> None:
-    damage(store, b"tokens last an hour")
+    change_one_byte(store, b"tokens last an hour")
 
     result = run("repair", tmp_path / "new", "-s", store)
 
@@ -48,7 +40,7 @@ def test_damaged_content_is_named_with_exit_code_1(
 
 
 def test_lost_events_are_told_with_their_streams(store: Path, run: Command, tmp_path: Path) -> None:
-    damage(store, b"transcript_appended")
+    change_one_byte(store, b"transcript_appended")
 
     result = run("repair", tmp_path / "new", "-s", store)
 
@@ -60,7 +52,7 @@ def test_lost_events_are_told_with_their_streams(store: Path, run: Command, tmp_
 
 
 def test_json_has_all_of_the_result(store: Path, run: Command, tmp_path: Path) -> None:
-    damage(store, b"tokens last an hour")
+    change_one_byte(store, b"tokens last an hour")
 
     result = run("repair", tmp_path / "new", "--json", "-s", store)
 
@@ -118,7 +110,7 @@ def test_a_session_that_lost_content_is_listed_as_before_the_repair(
 ) -> None:
     with fmemory.open(store) as memory:
         memory.session("other").append_transcript_messages([Message(Role.USER, "hello")])
-    damage(store, b"the form works")
+    change_one_byte(store, b"the form works")
     fixed = tmp_path / "new"
     assert run("repair", fixed, "-s", store).exit_code == 1
 
@@ -132,7 +124,7 @@ def test_a_session_that_lost_content_is_listed_as_before_the_repair(
 def test_the_state_of_a_session_that_lost_content_is_that_before(
     store: Path, run: Command, tmp_path: Path
 ) -> None:
-    damage(store, b"the form works")
+    change_one_byte(store, b"the form works")
     fixed = tmp_path / "new"
     run("repair", fixed, "-s", store)
 
@@ -151,7 +143,7 @@ def test_lost_events_are_told_beside_what_was_read_without_them(
 ) -> None:
     with fmemory.open(store) as memory:
         memory.session("other").append_transcript_messages([Message(Role.USER, "hello")])
-    damage(store, b"transcript_appended")
+    change_one_byte(store, b"transcript_appended")
     fixed = tmp_path / "new"
     run("repair", fixed, "-s", store)
     with fmemory.open(fixed) as memory:
@@ -165,3 +157,19 @@ def test_lost_events_are_told_beside_what_was_read_without_them(
     assert only_line(now.stderr) == f"fmemory: not in the state, as lost: event {lost}"
     assert run("state", "--session", "login", "--at", lost - 1, "-s", fixed).stderr == ""
     assert run("state", "--session", "other", "-s", fixed).stderr == ""
+
+
+def test_lost_events_of_no_stream_are_told_with_every_session(run: Command, tmp_path: Path) -> None:
+    source, fixed = f"jsonl:{tmp_path / 'old'}", tmp_path / "new"
+    with fmemory.open(source) as memory:
+        for session in ("login", "other"):
+            memory.session(session).append_transcript_messages([Message(Role.USER, "hello")])
+        memory.session("other").append_transcript_messages([Message(Role.USER, "bye")])
+    (log,) = (tmp_path / "old").rglob("*.jsonl")
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    run("repair", fixed, "-s", source)
+
+    for session in ("login", "other"):
+        now = run("state", "--session", session, "-s", fixed)
+        assert only_line(now.stderr) == "fmemory: not in the state, as lost: event 3"
+        assert run("state", "--session", session, "--at", 2, "-s", fixed).stderr == ""

@@ -9,7 +9,7 @@ import pytest
 
 import fmemory
 from fmemory import Message, Role
-from tests.tools.helpers import Command
+from tests.tools.helpers import Command, only_line
 
 
 @pytest.mark.parametrize(
@@ -153,3 +153,26 @@ def test_a_session_that_is_there_is_not_told_to_be_deleted(
 ) -> None:
     assert run(command, "login", "-s", store).stderr == ""
     assert run(command, "login", "--at", "1", "-s", store).stderr == ""
+
+
+def test_a_run_is_looked_for_in_the_session_that_is_given(store: Path, run: Command) -> None:
+    with fmemory.open(store) as memory, fmemory.audit(run_id="night"):
+        memory.add_note("found the cause", id="cause")
+        for session in ("signup", "logout"):
+            memory.append_transcript_messages(session, [Message(Role.USER, "hello")])
+
+    def told(*arguments: str) -> str:
+        result = run("report", *arguments, "-s", store)
+        assert (result.exit_code, result.stdout) == (2, "")
+        return only_line(result.stderr)
+
+    assert told("x", "--session", "") == (
+        "fmemory: no run that wrote to no session: 'x'; there are: night"
+    )
+    assert told("x", "--session", "login") == (
+        "fmemory: no run of session login: 'x'; there are: run-1, run-2"
+    )
+    assert told("x").startswith("fmemory: no run or session 'x'; there are: ")
+    beginning, whole = (run("report", one, "--session", "", "-s", store) for one in ("ni", "night"))
+    assert (beginning.exit_code, beginning.stdout) == (0, whole.stdout)
+    assert "none: it wrote to no session" in whole.stdout

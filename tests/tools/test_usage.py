@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
+import typer
 
+from fmemory_tools._failure import reported
 from tests.tools.helpers import Command, only_line
 
 FOREIGN = ("Usage:", "Error:", "Try ", "Invalid value", "Input should", "valid integer", "pars")
@@ -53,3 +56,33 @@ def test_wrong_usage_is_one_line_in_our_words(line: str, told: str, run: Command
     assert said.startswith("fmemory" + (told if told.startswith(":") else f" {told}"))
     assert not [word for word in FOREIGN if word in said]
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("store", ["there", "x" * 5_000, "no/where", "\udcff"])
+def test_one_argument_too_many_is_wrong_usage_whatever_it_is(store: str, run: Command) -> None:
+    Path("there").mkdir()
+
+    result = run("runs", store)
+
+    assert result.exit_code == 2
+    said = only_line(result.stderr)
+    assert said.startswith("fmemory runs: expected fewer arguments: ")
+    assert ("a store is named with -s" in said) is (store == "there")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), "fmemory: standard output: No space left"),
+        (OSError(errno.ENOSPC, "No space left", "a"), "fmemory: a: No space left"),
+        (OSError(errno.EMFILE, "Too many open files"), "fmemory: Too many open files"),
+    ],
+)
+def test_an_error_of_the_system_names_the_file_only_where_it_is_known(
+    error: OSError, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended, reported():
+        raise error
+
+    assert ended.value.exit_code == 3
+    assert only_line(capsys.readouterr().err) == told

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fmemory.replay import UnreadableEvent
 
 T = TypeVar("T")
+_NO_SESSION = ("records", "meta")
+"""First labels of streams that are of no session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +115,29 @@ def lost_events(
     Args:
         upto: None behind this one.
     """
-    from fmemory.replay import UnreadableEvent
+    from heapq import merge
+    from operator import attrgetter
 
-    types = ("event_lost",)
-    for event in readable(lambda after, limit: memory.events(after, types=types, limit=limit)):
+    from fmemory.replay import UnreadableEvent
+    from fmemory_tools._sessions import all_streams
+
+    streams: Iterable[tuple[str, ...] | None] = (None,)
+    if session_id is not None:
+        # What belongs to no stream stands in one that is not kept by the library.
+        others = (one for one in all_streams(memory) if one[0] not in ("session", *_NO_SESSION))
+        streams = (("session", session_id), *others)
+    for event in merge(*(_lost_in(memory, one) for one in streams), key=attrgetter("seq")):
         if upto is not None and event.seq > upto:
             return
-        if isinstance(event, Damaged) or event.stream[0] in ("records", "meta"):
-            continue
-        if event.stream[0] != "session" or session_id in (None, *event.stream[1:]):
+        if event.stream[0] not in _NO_SESSION:
             yield UnreadableEvent(event.seq, event.type, "lost")
+
+
+def _lost_in(memory: LogBackend, stream: tuple[str, ...] | None) -> Iterator[Event]:
+    def read(after: int, limit: int | None) -> Iterator[Event]:
+        return memory.events(after, stream=stream, types=("event_lost",), limit=limit)
+
+    return (one for one in readable(read) if not isinstance(one, Damaged))
 
 
 def refuse_unreadable(unreadable: Iterable[UnreadableEvent]) -> None:

@@ -18,6 +18,7 @@ CANNOT_OPEN = 3
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
+_OF_WRITES = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT})
 # PASSWORD stands for one in the forms that messages name.
 _PASSWORD = re.compile(r"(://[^\s/:@]*):(?!PASSWORD@)[^\s@]+@")
 
@@ -136,8 +137,10 @@ def _library_code(error: RuntimeError) -> int | None:
 
 def _sentence(error: OSError) -> str:
     words = error.strerror or str(error)
-    place = "standard output" if error.filename is None else error.filename
-    return f"{place}: {words}"
+    if error.filename is not None:
+        return f"{error.filename}: {words}"
+    # What the library writes has its own errors: a write without a name is of what was printed.
+    return f"standard output: {words}" if error.errno in _OF_WRITES else words
 
 
 def replace_closed_streams() -> None:

@@ -19,7 +19,7 @@ def ask_by_name(
     """What asking gives for the name in full, or for the only one that begins so.
 
     Args:
-        session: The session that a run is to be of; None = any.
+        session: The session that a run is to be of; None = any, empty = none.
         ask: Asks the library; it raises NotFound where the name in full is none.
 
     Raises:
@@ -40,7 +40,14 @@ def ask_by_name(
     if matching:
         raise Failure(f"{name!r} could be any of: {name_some(matching)}")
     there = f"there are: {name_some(known)}" if known else "there is none"
-    raise Failure(f"no run or session {name!r}; {there}")
+    raise Failure(f"no {_kind(session)} {name!r}; {there}")
+
+
+def _kind(session: str | None) -> str:
+    """What a name is looked for as."""
+    if session is None:
+        return "run or session"
+    return f"run of session {session}:" if session else "run that wrote to no session:"
 
 
 def _asked(name: str | None, ask: Callable[[str | None], T]) -> T:
@@ -63,5 +70,7 @@ def _names(memory: LogBackend, session: str | None) -> list[str]:
     names = dict.fromkeys(
         [] if session is not None else [one.session_id for one in all_sessions(memory)]
     )
-    names.update({one.run_id: None for one in replay.runs(memory, session_id=session)})
+    for one in replay.runs(memory, session_id=session or None):
+        if session in (None, one.session_id or ""):
+            names[one.run_id] = None
     return list(names)

@@ -198,10 +198,15 @@ def view_at(memory: LogBackend, text: str, option: str, *, utc: bool) -> tuple[L
 
 def namespaces(memory: LogBackend, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Every namespace that has or had records, the most recently written first."""
+    return (stream[1:] for stream in all_streams(memory, ("records", *prefix)))
+
+
+def all_streams(memory: LogBackend, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every stream whose first labels are these, the most recently written first."""
     cursor = None
     while True:
-        page = memory.list_streams(("records", *prefix), _PAGE, cursor)
-        yield from (one.stream[1:] for one in page.streams)
+        page = memory.list_streams(prefix, _PAGE, cursor)
+        yield from (one.stream for one in page.streams)
         cursor = page.next_cursor
         if cursor is None:
             return

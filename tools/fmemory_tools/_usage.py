@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -111,7 +112,8 @@ def _words(error: Any, kinds: Sequence[str]) -> str:
         return f"there is no command {quoted[0]}" + (f" (did you mean {meant}?)" if meant else "")
     extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message)
     if extra:
-        hint = "; a store is named with -s" if Path(extra[1]).exists() else ""
+        is_there = os.path.exists(extra[1])  # noqa: PTH110 - pathlib raises for some texts
+        hint = "; a store is named with -s" if is_there else ""
         return f"expected fewer arguments: {extra[1]} is too much{hint}"
     if message.startswith("Missing command"):
         return "expected a command, got none"

@@ -42,8 +42,7 @@ def tail(
             "--count",
             metavar="N",
             parser=whole_number("--count"),
-            help="Stop after N events; without --from those are the last N, as far as there are"
-            " so many of 10.",
+            help="Stop after N events. Without --from they begin with the last N, of 10 at most.",
             show_default=False,
         ),
     ] = None,

@@ -88,9 +88,7 @@ def verify(
     with progress(f"verifying {shown(target)}"):
         findings = findings_of(target, heads)
     if not heads and any(one.reason == "missing" for one in findings):
-        raise Failure(
-            f"no store in {shown(target)}: it has no events and no other file of a log", CANNOT_OPEN
-        )
+        raise Failure(f"no store in {shown(target)}: it holds no events", CANNOT_OPEN)
     for finding in findings if json else ():
         print_json(_plain(finding))
     damaged = any(one.damage for one in findings)
